@@ -1,0 +1,45 @@
+"""All exceptions, one tree.
+
+    OnesigmaError
+    ├── CaptureError      the model could not be captured as a graph
+    ├── UnsupportedOp     ops without a rule, all of them at once
+    ├── NoRandomness      nothing in the model is random: there is no doubt to carry
+    ├── ModelError        the model itself is unfit (NaN weights, several outputs, …)
+    ├── InputError        an example, a prior or an input of the wrong kind
+    ├── FileError         a saved model is truncated, altered or of another format
+    └── DataError         a dataset is absent or is not what it should be
+
+Each message says what is wrong, where, and what to do about it.
+"""
+
+
+class OnesigmaError(Exception):
+    """Base of everything onesigma raises on purpose."""
+
+
+class CaptureError(OnesigmaError):
+    """The model could not be captured as a graph."""
+
+
+class UnsupportedOp(OnesigmaError):  # noqa: N818  (named for what it is, as in the docs)
+    """One or more ops have no rule. The message lists them all, with their source lines."""
+
+
+class NoRandomness(OnesigmaError):  # noqa: N818
+    """No dropout reaches the output and no input prior was given."""
+
+
+class ModelError(OnesigmaError):
+    """The model cannot be converted as it is."""
+
+
+class InputError(OnesigmaError):
+    """An input, an example or a prior does not fit the model."""
+
+
+class FileError(OnesigmaError):
+    """A saved model cannot be read."""
+
+
+class DataError(OnesigmaError):
+    """A dataset is absent or damaged."""

@@ -1,0 +1,77 @@
+"""From the logits' distribution to class probabilities and the kinds of doubt.
+
+    y_s = m + √v ⊙ z_s,   p = (1/S) Σ softmax(y_s)
+    entropy    H(p)              predictive entropy, all the doubt
+    aleatoric  (1/S) Σ H(p_s)    expected entropy
+    epistemic  H(p) − aleatoric  mutual information
+(equation 16 of the paper). The draws z are FIXED points stored in the model: same input, same
+answer, on every runtime, and no random-number op in an exported graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from onesigma.errors import InputError
+
+
+class Doubt(NamedTuple):
+    """What the head returns: class probabilities and the three entropies, in nats."""
+
+    probs: Tensor
+    entropy: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0) -> Tensor:
+    """``count`` points of a standard normal in ``classes`` dimensions.
+
+    "quasi": scrambled Sobol points through the inverse normal cdf, mirrored (so every odd moment
+    is exactly right) and scaled to unit variance. "random": plain independent draws, the paper's
+    way; they too are drawn once, from ``seed``.
+    """
+    if count < 2:
+        raise InputError(f"draws={count}: the head needs at least 2 draws; the default is 64.")
+    generator = torch.Generator().manual_seed(seed)
+    if sampling == "random":
+        return torch.randn(count, classes, generator=generator, dtype=torch.float64)
+    if sampling != "quasi":
+        raise InputError(f"sampling={sampling!r}: choose 'quasi' or 'random'.")
+    engine = torch.quasirandom.SobolEngine(classes, scramble=True, seed=seed)
+    uniform = engine.draw((count + 1) // 2, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
+    half = torch.special.ndtri(uniform)
+    points = torch.cat([half, -half])[:count]
+    return points / points.square().mean(0).sqrt()
+
+
+def classify(mean: Tensor, var: Tensor, draws: Tensor, class_dim: int) -> Doubt:
+    """Marginalise the softmax over independent normal logits."""
+    mean, std = mean.movedim(class_dim, -1), var.movedim(class_dim, -1).sqrt()
+    samples = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws
+    return average(torch.log_softmax(samples, -1), -2, class_dim)
+
+
+def average(log_probs: Tensor, sample_dim: int, class_dim: int) -> Doubt:
+    """From the log-probabilities of several passes or draws (classes last) to their summary."""
+    each = log_probs.exp()
+    probs = each.mean(sample_dim)
+    aleatoric = -(each * log_probs).sum(-1).mean(sample_dim + 1)
+    return doubt(probs, aleatoric, class_dim)
+
+
+def doubt(probs: Tensor, aleatoric: Tensor, class_dim: int) -> Doubt:
+    """Add the predictive entropy; what it exceeds the expected entropy by is epistemic."""
+    tiny = torch.finfo(probs.dtype).tiny
+    entropy = -(probs * probs.clamp(min=tiny).log()).sum(-1)
+    epistemic = (entropy - aleatoric).clamp(min=0)  # Jensen: below 0 only by rounding
+    return Doubt(probs.movedim(-1, class_dim), entropy, aleatoric, epistemic)
+
+
+def certain(logits: Tensor, class_dim: int) -> Doubt:
+    """Logits without doubt: the plain softmax."""
+    log_probs = torch.log_softmax(logits.movedim(class_dim, -1), -1)
+    return average(log_probs.unsqueeze(-2), -2, class_dim)

@@ -1,0 +1,150 @@
+"""The smooth activations, each described once for the quadrature; and those with closed forms.
+
+The ``switch`` of a function is where Gauss–Hermite and the fixed points are both better than 1e-6;
+it follows from how far its poles lie from the real axis (π for the sigmoid, π/2 for tanh).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from onesigma.moments.piecewise import Moments
+from onesigma.moments.quadrature import SmoothFunction
+from onesigma.moments.tails import upper_probability
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def _softplus(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _normal_cdf(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def _gelu_tanh(x: float) -> float:
+    return x * _sigmoid(2 * _GELU_SCALE * (x + _GELU_CUBIC * x**3))
+
+
+def _sigmoid_step(m: Tensor, d: Tensor) -> Tensor:
+    return -torch.sigmoid(m + d) * torch.sigmoid(-m) * torch.expm1(-d)
+
+
+def _softplus_step(m: Tensor, d: Tensor) -> Tensor:
+    return torch.log1p(torch.sigmoid(m) * torch.expm1(d))
+
+
+def _silu_step(m: Tensor, d: Tensor) -> Tensor:
+    return d * torch.sigmoid(m + d) + m * _sigmoid_step(m, d)
+
+
+def _mish_step(m: Tensor, d: Tensor) -> Tensor:
+    # tanh(softplus(x)) = n/(n + 2) with n = eˣ(eˣ + 2); beyond 20 it is 1 in any float.
+    before, after = torch.exp(m.clamp(max=20)), torch.exp((m + d).clamp(max=20))
+    n_before, n_after = before * (before + 2), after * (after + 2)
+    rise = torch.where(m + d < 20, before * torch.expm1(d), after - before)
+    change = 2 * rise * (after + before + 2) / ((n_before + 2) * (n_after + 2))
+    return d * (n_after / (n_after + 2)) + m * change
+
+
+def _gelu_step(m: Tensor, d: Tensor) -> Tensor:
+    x = m + d
+    half = math.sqrt(0.5)
+    side = torch.where(m > 0, 1.0, -1.0).to(m.dtype)
+    # Near 0 through erf; further out through the tail on the mean's own side.
+    near = 0.5 * (torch.erf(half * x) - torch.erf(half * m))
+    far = side * (upper_probability(side * m) - upper_probability(side * x))
+    return d * upper_probability(-x) + m * torch.where(m.abs() < 1, near, far)
+
+
+def _gelu_tanh_step(m: Tensor, d: Tensor) -> Tensor:
+    x = m + d
+    before = 2 * _GELU_SCALE * (m + _GELU_CUBIC * m * m * m)
+    rise = 2 * _GELU_SCALE * d * (1 + _GELU_CUBIC * (x * x + x * m + m * m))
+    return d * torch.sigmoid(before + rise) + m * _sigmoid_step(before, rise.clamp(-80, 80))
+
+
+def _hardswish_step(m: Tensor, d: Tensor) -> Tensor:
+    before, after = (m + 3).clamp(0, 6), (m + d + 3).clamp(0, 6)
+    inside = (before == m + 3) & (after == m + d + 3)
+    return (d * after + m * torch.where(inside, d, after - before)) / 6
+
+
+_GELU_SCALE = math.sqrt(2 / math.pi)
+_GELU_CUBIC = 0.044715
+_FLAT = (0.0, 0.0)
+_IDENTITY = (0.0, 1.0)
+
+SIGMOID = SmoothFunction(_sigmoid_step, _sigmoid, _FLAT, (1.0, 0.0), reach=20, switch=1.2)
+TANH = SmoothFunction(
+    lambda m, d: 2 * _sigmoid_step(2 * m, 2 * d),
+    math.tanh,
+    left=(-1.0, 0.0),
+    right=(1.0, 0.0),
+    reach=10,
+    switch=0.6,
+)
+SOFTPLUS = SmoothFunction(_softplus_step, _softplus, _FLAT, _IDENTITY, reach=20, switch=1.2)
+SILU = SmoothFunction(_silu_step, lambda x: x * _sigmoid(x), _FLAT, _IDENTITY, reach=22, switch=1.2)
+MISH = SmoothFunction(
+    _mish_step, lambda x: x * math.tanh(_softplus(x)), _FLAT, _IDENTITY, reach=22, switch=1.1
+)
+GELU = SmoothFunction(
+    _gelu_step, lambda x: x * _normal_cdf(x), _FLAT, _IDENTITY, reach=6.5, switch=0.75
+)
+GELU_TANH = SmoothFunction(_gelu_tanh_step, _gelu_tanh, _FLAT, _IDENTITY, reach=6, switch=0.7)
+HARDSWISH = SmoothFunction(
+    _hardswish_step,
+    lambda x: x * min(max(x + 3, 0.0), 6.0) / 6,
+    _FLAT,
+    _IDENTITY,
+    reach=3,
+    switch=1,
+    kinks=(-3.0, 3.0),
+)
+
+
+@lru_cache
+def elu(alpha: float, scale: float, input_scale: float) -> SmoothFunction:
+    """``scale·x`` for x > 0, ``scale·alpha·(exp(input_scale·x) − 1)`` below: ELU, CELU, SELU."""
+
+    def value(x: Tensor) -> Tensor:
+        below = alpha * torch.expm1(input_scale * x.clamp(max=0))
+        return scale * torch.where(x > 0, x, below)
+
+    def step(m: Tensor, d: Tensor) -> Tensor:
+        fall = alpha * torch.exp(input_scale * m.clamp(max=0)) * torch.expm1(input_scale * d)
+        same_side = torch.where(m > 0, d, fall)
+        return torch.where((m > 0) == (m + d > 0), scale * same_side, value(m + d) - value(m))
+
+    def exact(x: float) -> float:
+        return scale * x if x > 0 else scale * alpha * math.expm1(input_scale * x)
+
+    left, right = (-scale * alpha, 0.0), (0.0, scale)
+    reach, switch = 20 / input_scale, 1.2 / input_scale
+    return SmoothFunction(step, exact, left, right, reach, switch, kinks=(0.0,))
+
+
+def exp(mean: Tensor, var: Tensor) -> Moments:
+    """The log-normal: E[y] = e^(m + v/2), Var[y] = E[y]² (e^v − 1). Exact.
+
+    Saturates at the dtype's largest number instead of overflowing; s → 0 gives eᵐ, 0.
+    """
+    largest = math.log(torch.finfo(mean.dtype).max) - 0.1
+    # log(e^v − 1) = v + log(1 − e^−v), finite for large v.
+    log_growth = var + torch.log(-torch.expm1(-var.clamp(min=torch.finfo(var.dtype).tiny)))
+    out_mean = torch.exp((mean + 0.5 * var).clamp(max=largest))
+    out_var = torch.exp((2 * mean + var + log_growth).clamp(max=largest))
+    return out_mean, torch.where(var > 0, out_var, 0.0)
+
+
+def square(mean: Tensor, var: Tensor) -> Moments:
+    """x² of a normal: E[y] = m² + v, Var[y] = 2v² + 4m²v. Exact. s → 0 gives m², 0."""
+    return mean * mean + var, 2 * var * var + 4 * mean * mean * var

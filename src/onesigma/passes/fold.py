@@ -1,0 +1,48 @@
+"""Fold: what an input prior makes constant is computed once.
+
+The prior is the same for every input, so the variance it causes is a constant up to the first step
+that depends on the data. Every node that depends on the prior and otherwise only on weights is
+evaluated now and becomes a buffer. Nothing else is folded: w² stays an op on the shared weight.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+
+def fold(module: fx.GraphModule, seed: str) -> int:
+    """Evaluate in place all that follows from the buffer ``seed`` alone; returns how many ops."""
+    values: dict[fx.Node, Any] = {}
+    from_seed: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            values[node] = attrgetter(str(node.target))(module)
+            if str(node.target).endswith(seed):
+                from_seed.add(node)
+        elif node.op == "call_function" and all(n in values for n in node.all_input_nodes):
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            with torch.no_grad():
+                values[node] = node.target(*args, **kwargs)
+            if any(n in from_seed for n in node.all_input_nodes):
+                from_seed.add(node)
+    frontier = [n for n in from_seed if any(user not in from_seed for user in n.users)]
+    folded = sum(node.op == "call_function" for node in from_seed)
+    for index, node in enumerate(sorted(frontier, key=list(module.graph.nodes).index)):
+        if isinstance(values[node], Tensor):
+            _make_constant(module, node, f"prior_var_{index}", values[node])
+    module.graph.eliminate_dead_code()
+    module.delete_all_unused_submodules()
+    module.recompile()
+    return folded
+
+
+def _make_constant(module: fx.GraphModule, node: fx.Node, name: str, value: Tensor) -> None:
+    module.register_buffer(name, value.detach().clone())
+    with module.graph.inserting_before(node):
+        constant = module.graph.get_attr(name)
+    constant.meta = dict(node.meta)
+    node.replace_all_uses_with(constant)

@@ -1,0 +1,42 @@
+"""Inline: nested graphs become part of the one graph that is walked.
+
+Code under ``torch.no_grad()`` or ``torch.set_grad_enabled()`` is captured as a call of a nested
+graph; its ops, dropout among them, are lifted into the outer graph. Whether gradients are recorded
+there does not matter to the values. Other nested graphs (``torch.cond``) stay, and are refused
+later if anything uncertain reaches them.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+
+_WRAPPER = torch.ops.higher_order.wrap_with_set_grad_enabled
+
+
+def inline(module: fx.GraphModule) -> None:
+    """Inline nested graphs in place, innermost last, until none is left."""
+    while calls := [n for n in module.graph.nodes if n.target is _WRAPPER]:
+        for call in calls:
+            _inline(module, call)
+    module.graph.eliminate_dead_code()
+    module.delete_all_unused_submodules()
+    module.recompile()
+
+
+def _inline(module: fx.GraphModule, call: fx.Node) -> None:
+    _, nested_name, *arguments = call.args
+    assert isinstance(nested_name, fx.Node)
+    nested = module.get_submodule(str(nested_name.target))
+    assert isinstance(nested, fx.GraphModule)
+    placeholders = [n for n in nested.graph.nodes if n.op == "placeholder"]
+    values = dict(zip(placeholders, arguments, strict=True))
+    with module.graph.inserting_before(call):
+        results = module.graph.graph_copy(nested.graph, values)  # type: ignore[arg-type]
+    for taken in list(call.users):
+        assert taken.target is operator.getitem
+        taken.replace_all_uses_with(results[taken.args[1]])  # type: ignore[index]
+        module.graph.erase_node(taken)
+    module.graph.erase_node(call)

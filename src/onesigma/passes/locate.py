@@ -1,0 +1,46 @@
+"""Where a node comes from: module path, source line, op name, in words for people."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+import torch
+from torch import fx
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_TORCH = str(PurePath(torch.__file__).parent)
+
+
+def op_name(node: fx.Node) -> str:
+    """``aten.conv2d`` for ``torch.ops.aten.conv2d.default``."""
+    name = str(node.target) if not callable(node.target) else _callable_name(node.target)
+    return name.removesuffix(".default")
+
+
+def _callable_name(target: object) -> str:
+    return str(target) if isinstance(target, torch._ops.OpOverload) else _python_name(target)
+
+
+def _python_name(target: object) -> str:
+    return str(getattr(target, "__name__", target))
+
+
+def module_path(node: fx.Node) -> str:
+    """The dotted path of the module the node was called in, or ''."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [str(entry[0]) for entry in stack.values()]
+    return paths[-1] if paths and not paths[-1].startswith("_empty") else ""
+
+
+def source_line(node: fx.Node) -> str:
+    """``net.py:41``: the innermost frame of the user's own code, or ''."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith((_TORCH, "torch/"))]
+    return f"{PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+def describe(node: fx.Node) -> str:
+    """``aten.dropout (drop1, net.py:41)``."""
+    where = ", ".join(part for part in (module_path(node) or node.name, source_line(node)) if part)
+    return f"{op_name(node)} ({where})"

@@ -1,0 +1,40 @@
+"""The engine: walk the graph, hand each op's arguments to its rule. It knows no op.
+
+certain in  → the op itself, untouched
+anything uncertain in, or a source of noise → the op's rule
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import fx
+
+from onesigma.errors import UnsupportedOp
+from onesigma.gaussian import gaussians_in
+from onesigma.passes.locate import describe
+from onesigma.rules.table import RuleTable
+
+
+class Propagate(fx.Interpreter):
+    """Run a captured graph on values that are ``Tensor`` (certain) or ``Gaussian``."""
+
+    def __init__(self, module: fx.GraphModule, rules: RuleTable) -> None:
+        super().__init__(module)
+        self.rules = rules
+
+    def run_node(self, n: fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except UnsupportedOp as error:
+            raise UnsupportedOp(f"{describe(n)}: {error}") from None
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        rule = self.rules.get(target)
+        is_source = rule is not None and rule.source
+        if not is_source and not gaussians_in((args, dict(kwargs))):
+            return target(*args, **kwargs)
+        if rule is None or rule.refuses:
+            raise UnsupportedOp("no rule. convert() lists all such ops before it starts.")
+        return rule.function(*args, **kwargs)

@@ -1,0 +1,122 @@
+"""The report: per node, the rule used, whether it is exact there, and what it assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import fx
+
+from onesigma.passes.flow import Flow, Step, adds_noise
+from onesigma.passes.locate import module_path, op_name, source_line
+from onesigma.rules.dropout import RATE_ARGUMENT
+from onesigma.rules.table import RuleTable
+
+
+@dataclass(frozen=True)
+class Site:
+    """One dropout: where it is and how much it drops."""
+
+    node: str
+    op: str
+    module: str
+    source: str
+    rate: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One op. ``status`` is certain, noise, exact or approximate; ``note`` says why."""
+
+    node: str
+    op: str
+    module: str
+    source: str
+    rule: str
+    status: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What conversion did. Print it, or take it as a dict."""
+
+    sites: tuple[Site, ...]
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> Report:
+        return Report(
+            tuple(Site(**site) for site in content["sites"]),
+            tuple(Entry(**entry) for entry in content["entries"]),
+            tuple(content["notes"]),
+        )
+
+    @property
+    def approximate(self) -> tuple[Entry, ...]:
+        return tuple(e for e in self.entries if e.status == "approximate")
+
+    def __str__(self) -> str:
+        uncertain = [e for e in self.entries if e.status != "certain"]
+        counts = [f"{len(self.sites)} noise sites", f"{len(self.entries)} ops"]
+        counts += [
+            f"{sum(e.status == status for e in self.entries)} {status}"
+            for status in ("certain", "exact", "approximate")
+        ]
+        rows = [(e.module or e.node, e.source, e.op, e.rule, e.status, e.note) for e in uncertain]
+        text = ["onesigma report: " + ", ".join(counts), ""]
+        text += _table(("where", "source", "op", "rule", "status", "why"), rows)
+        if self.notes:
+            text += ["", *(f"note: {note}" for note in self.notes)]
+        return "\n".join(text)
+
+
+def make_report(
+    module: fx.GraphModule, flow: Flow, rules: RuleTable, notes: Sequence[str]
+) -> Report:
+    """Read the report off the walk."""
+    sites, entries = [], []
+    for node in module.graph.nodes:
+        if node.op != "call_function" or "val" not in node.meta:
+            continue
+        place = (node.name, op_name(node), module_path(node), source_line(node))
+        if rules.get(node.target) is not None and rules[node.target].source:
+            sites.append(Site(*place, rate=float(node.args[RATE_ARGUMENT])))
+        step = flow.steps.get(node)
+        if step is None:
+            entries.append(Entry(*place, rule="", status="certain", note=""))
+        else:
+            entries.append(_entry(place, step, adds_noise(node, rules)))
+    unused = [f"{s.module or s.node}: rate 0, adds no noise" for s in sites if s.rate == 0]
+    return Report(tuple(sites), tuple(entries), (*notes, *unused))
+
+
+def _entry(place: tuple[str, str, str, str], step: Step, source: bool) -> Entry:
+    rule = step.rule
+    assert rule is not None
+    if source:
+        rate = float(step.node.args[RATE_ARGUMENT])  # type: ignore[arg-type]
+        return Entry(*place, rule.family, "noise", _sentence(f"p = {rate:g}", rule.note))
+    assumed = [f"assumes {a.value}" for a in step.broken if a.value]
+    if step.broken:
+        return Entry(*place, rule.family, "approximate", _sentence(*assumed, rule.note))
+    method = rule.note if rule.family == "elementwise" else ""
+    return Entry(*place, rule.family, "exact", method)
+
+
+def _sentence(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(header, widths, strict=True)).rstrip()]
+    lines.append("  ".join("─" * w for w in widths[:-1]) + "  " + "─" * len(header[-1]))
+    for row in rows:
+        lines.append("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+    return lines

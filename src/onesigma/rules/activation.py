@@ -1,0 +1,146 @@
+"""Activations. Each line says which formula serves which op."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onesigma.moments import functions
+from onesigma.moments.piecewise import Moments, piecewise_linear, relu
+from onesigma.moments.quadrature import SmoothFunction, smooth_moments
+from onesigma.rules.table import MomentFunction, Op, elementwise
+
+aten = torch.ops.aten
+
+
+def _piecewise(*pieces: float) -> MomentFunction:
+    """From slope, knot, slope, knot, …, slope."""
+    slopes, knots = pieces[0::2], pieces[1::2]
+
+    def moments(op: Op, mean: Tensor, var: Tensor) -> Moments:
+        return piecewise_linear(mean, var, op(mean), knots, slopes)
+
+    return moments
+
+
+def _leaky(op: Op, mean: Tensor, var: Tensor, slope: float = 0.01) -> Moments:
+    return piecewise_linear(mean, var, op(mean, slope), (0.0,), (slope, 1.0))
+
+
+def _prelu(op: Op, mean: Tensor, var: Tensor, weight: Tensor) -> Moments:
+    channels = [1, -1] + [1] * (mean.dim() - 2)
+    slope = weight.reshape(channels) if mean.dim() > 1 else weight
+    return piecewise_linear(mean, var, op(mean, weight), (0.0,), (slope, 1.0))
+
+
+def _rrelu(
+    op: Op, mean: Tensor, var: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
+) -> Moments:
+    slope = (lower + upper) / 2
+    return piecewise_linear(mean, var, op(mean, lower, upper), (0.0,), (slope, 1.0))
+
+
+def _clamp(
+    op: Op, mean: Tensor, var: Tensor, low: float | None = None, high: float | None = None
+) -> Moments:
+    knots = [float(edge) for edge in (low, high) if edge is not None]
+    slopes = [0.0] * (low is not None) + [1.0] + [0.0] * (high is not None)
+    return piecewise_linear(mean, var, op(mean, low, high), knots, slopes)
+
+
+def _hardtanh(op: Op, mean: Tensor, var: Tensor, low: float = -1, high: float = 1) -> Moments:
+    return _clamp(op, mean, var, low, high)
+
+
+def _clamp_min(op: Op, mean: Tensor, var: Tensor, low: float) -> Moments:
+    return piecewise_linear(mean, var, op(mean, low), (float(low),), (0.0, 1.0))
+
+
+def _clamp_max(op: Op, mean: Tensor, var: Tensor, high: float) -> Moments:
+    return piecewise_linear(mean, var, op(mean, high), (float(high),), (1.0, 0.0))
+
+
+def _softshrink(op: Op, mean: Tensor, var: Tensor, lambd: float = 0.5) -> Moments:
+    return piecewise_linear(mean, var, op(mean, lambd), (-lambd, lambd), (1.0, 0.0, 1.0))
+
+
+def _smooth(function: SmoothFunction) -> MomentFunction:
+    def moments(op: Op, mean: Tensor, var: Tensor) -> Moments:
+        return smooth_moments(function, mean, var, op(mean))
+
+    return moments
+
+
+def _gelu(op: Op, mean: Tensor, var: Tensor, *, approximate: str = "none") -> Moments:
+    function = functions.GELU_TANH if approximate == "tanh" else functions.GELU
+    return smooth_moments(function, mean, var, op(mean, approximate=approximate))
+
+
+def _softplus(op: Op, mean: Tensor, var: Tensor, beta: float = 1, threshold: float = 20) -> Moments:
+    at_mean = beta * op(mean, beta, threshold)
+    out_mean, out_var = smooth_moments(functions.SOFTPLUS, beta * mean, beta * beta * var, at_mean)
+    return out_mean / beta, out_var / (beta * beta)
+
+
+def _log_sigmoid(op: Op, mean: Tensor, var: Tensor) -> Moments:
+    out_mean, out_var = smooth_moments(functions.SOFTPLUS, -mean, var, -op(mean))
+    return -out_mean, out_var
+
+
+def _elu(
+    op: Op,
+    mean: Tensor,
+    var: Tensor,
+    alpha: float = 1,
+    scale: float = 1,
+    input_scale: float = 1,
+) -> Moments:
+    function = functions.elu(float(alpha), float(scale), float(input_scale))
+    return smooth_moments(function, mean, var, op(mean, alpha, scale, input_scale))
+
+
+def _celu(op: Op, mean: Tensor, var: Tensor, alpha: float = 1) -> Moments:
+    function = functions.elu(float(alpha), 1.0, 1 / alpha)
+    return smooth_moments(function, mean, var, op(mean, alpha))
+
+
+def _selu(op: Op, mean: Tensor, var: Tensor) -> Moments:
+    function = functions.elu(1.6732632423543772, 1.0507009873554805, 1.0)
+    return smooth_moments(function, mean, var, op(mean))
+
+
+def _exp(op: Op, mean: Tensor, var: Tensor) -> Moments:
+    return functions.exp(mean, var)
+
+
+def _square(op: Op, mean: Tensor, var: Tensor) -> Moments:
+    return functions.square(mean, var)
+
+
+elementwise(aten.relu.default, lambda op, mean, var: relu(mean, var))
+elementwise(aten.relu6.default, _piecewise(0.0, 0.0, 1.0, 6.0, 0.0))
+elementwise(aten.leaky_relu.default, _leaky)
+elementwise(aten.prelu.default, _prelu)
+elementwise(aten.rrelu.default, _rrelu)
+elementwise(aten.hardtanh.default, _hardtanh)
+elementwise(aten.hardsigmoid.default, _piecewise(0.0, -3.0, 1 / 6, 3.0, 0.0))
+elementwise(aten.clamp.default, _clamp)
+elementwise(aten.clamp_min.default, _clamp_min)
+elementwise(aten.clamp_max.default, _clamp_max)
+elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
+elementwise(aten.softshrink.default, _softshrink)
+elementwise(aten.exp.default, _exp)
+elementwise(aten.square.default, _square)
+
+_QUADRATURE = "quadrature"
+elementwise(aten.sigmoid.default, _smooth(functions.SIGMOID), note=_QUADRATURE)
+elementwise(aten.tanh.default, _smooth(functions.TANH), note=_QUADRATURE)
+elementwise(aten.silu.default, _smooth(functions.SILU), note=_QUADRATURE)
+elementwise(aten.mish.default, _smooth(functions.MISH), note=_QUADRATURE)
+elementwise(aten.hardswish.default, _smooth(functions.HARDSWISH), note=_QUADRATURE)
+elementwise(aten.gelu.default, _gelu, note=_QUADRATURE)
+elementwise(aten.softplus.default, _softplus, note=_QUADRATURE)
+elementwise(aten.log_sigmoid.default, _log_sigmoid, note=_QUADRATURE)
+elementwise(aten.elu.default, _elu, note=_QUADRATURE)
+elementwise(aten.celu.default, _celu, note=_QUADRATURE)
+elementwise(aten.selu.default, _selu, note=_QUADRATURE)

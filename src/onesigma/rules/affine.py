@@ -1,0 +1,68 @@
+"""Layers with weights: linear, convolution of any kind, product with a constant matrix."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onesigma.gaussian import Gaussian, Value
+from onesigma.rules.table import (
+    INDEPENDENT,
+    SEPARATE,
+    Op,
+    Rule,
+    RuleFunction,
+    linear,
+    register,
+    rule,
+)
+
+aten = torch.ops.aten
+
+linear(
+    aten.linear.default,
+    aten.conv1d.default,
+    aten.conv1d.padding,
+    aten.conv2d.default,
+    aten.conv2d.padding,
+    aten.conv3d.default,
+    aten.conv3d.padding,
+    aten.conv_transpose1d.default,
+    aten.conv_transpose2d.input,
+    aten.conv_transpose3d.input,
+    aten.convolution.default,
+)
+
+
+def _product(op: Op) -> RuleFunction:
+    """A matrix product of which one side is certain: E[y] = op(m, w), Var[y] = op(v, w²)."""
+
+    def apply(a: Value, b: Value) -> Gaussian:
+        if isinstance(a, Gaussian) and isinstance(b, Tensor):
+            return Gaussian(op(a.mean, b), op(a.var, b * b))
+        if isinstance(a, Tensor) and isinstance(b, Gaussian):
+            return Gaussian(op(a, b.mean), op(a * a, b.var))
+        assert isinstance(a, Gaussian)
+        assert isinstance(b, Gaussian)
+        return _uncertain_product(op, a, b)
+
+    return apply
+
+
+def _uncertain_product(op: Op, a: Gaussian, b: Gaussian) -> Gaussian:
+    """Both sides uncertain: Var[Σ ab] = Σ (v_a v_b + m_a² v_b + v_a m_b²), if all independent."""
+    second_b = b.mean * b.mean + b.var
+    var = op(a.var, second_b) + op(a.mean * a.mean, b.var)
+    return Gaussian(op(a.mean, b.mean), var)
+
+
+for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
+    register(_op, Rule(_product(_op), "product", frozenset({INDEPENDENT, SEPARATE})))
+
+
+@rule(aten.addmm.default, assumes=(INDEPENDENT,))
+def addmm(bias: Tensor, x: Gaussian, weight: Tensor) -> Gaussian:
+    """Matrix product plus a certain bias, as ``linear``."""
+    return Gaussian(
+        aten.addmm.default(bias, x.mean, weight), aten.mm.default(x.var, weight * weight)
+    )

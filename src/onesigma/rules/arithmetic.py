@@ -1,0 +1,155 @@
+"""Sums, differences, products and reductions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onesigma.errors import UnsupportedOp
+from onesigma.gaussian import Gaussian, Value, broadcast
+from onesigma.moments import functions
+from onesigma.moments.piecewise import maximum as larger_of_two
+from onesigma.rules.table import (
+    INDEPENDENT,
+    NORMAL,
+    SEPARATE,
+    Rule,
+    RuleFunction,
+    composed,
+    register,
+    rule,
+)
+
+aten = torch.ops.aten
+
+
+def mean_of(x: Any) -> Any:
+    return x.mean if isinstance(x, Gaussian) else x
+
+
+def var_of(x: Any) -> Any:
+    return x.var if isinstance(x, Gaussian) else 0.0
+
+
+@rule(aten.add.Tensor, aten.add.Scalar, assumes=(SEPARATE,))
+def add(a: Any, b: Any, *, alpha: float = 1) -> Gaussian:
+    """Y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b.
+
+    Exact if a and b share no noise. Branches of a residual do: the report says where.
+    """
+    mean = aten.add(mean_of(a), mean_of(b), alpha=alpha)
+    return broadcast(mean, var_of(a) + alpha * alpha * var_of(b))
+
+
+@rule(aten.sub.Tensor, aten.sub.Scalar, assumes=(SEPARATE,))
+def sub(a: Any, b: Any, *, alpha: float = 1) -> Gaussian:
+    """Y = a − αb, as ``add``."""
+    mean = aten.sub(mean_of(a), mean_of(b), alpha=alpha)
+    return broadcast(mean, var_of(a) + alpha * alpha * var_of(b))
+
+
+@rule(aten.rsub.Scalar)
+def rsub(x: Gaussian, other: float, alpha: float = 1) -> Gaussian:
+    """Y = other − αx. Exact."""
+    return Gaussian(aten.rsub.Scalar(x.mean, other, alpha), alpha * alpha * x.var)
+
+
+@rule(aten.neg.default)
+def neg(x: Gaussian) -> Gaussian:
+    """Y = −x. Exact."""
+    return Gaussian(-x.mean, x.var)
+
+
+@rule(
+    aten.mul.Tensor,
+    aten.mul.Scalar,
+    family="product",
+    assumes=(SEPARATE,),
+    note="a product of two uncertain values is carried on as if normal",
+)
+def mul(a: Any, b: Any) -> Gaussian:
+    """Y = a b.  By a constant c:  E[y] = c m,  Var[y] = c² v.  Exact.
+
+    Two uncertain factors:  E[y] = m_a m_b,  Var[y] = v_a v_b + m_a² v_b + m_b² v_a.
+    Exact if they share no noise. A value times itself is ``square``.
+    """
+    if a is b:
+        return Gaussian(*functions.square(a.mean, a.var))
+    mean_a, mean_b, var_a, var_b = mean_of(a), mean_of(b), var_of(a), var_of(b)
+    mean = aten.mul(mean_a, mean_b)
+    if not isinstance(b, Gaussian):
+        return broadcast(mean, var_a * (mean_b * mean_b))
+    if not isinstance(a, Gaussian):
+        return broadcast(mean, var_b * (mean_a * mean_a))
+    return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
+
+
+@rule(aten.div.Tensor, aten.div.Scalar)
+def div(a: Value, b: Any) -> Gaussian:
+    """Y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
+    if isinstance(b, Gaussian):
+        raise UnsupportedOp(
+            "Division by an uncertain value has no mean: a normal divisor comes arbitrarily close "
+            "to 0. Normalise before the dropout, or add a rule for your own op (rules/README.md)."
+        )
+    assert isinstance(a, Gaussian)
+    return broadcast(aten.div(a.mean, b), a.var / (b * b))
+
+
+@rule(aten.pow.Tensor_Scalar, assumes=(NORMAL,))
+def power(x: Gaussian, exponent: float) -> Gaussian:
+    """Powers 1 and 2 of a normal. Exact."""
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return Gaussian(*functions.square(x.mean, x.var))
+    raise UnsupportedOp(
+        f"x ** {exponent} of an uncertain value has no rule; 1 and 2 have. Rewrite it by products, "
+        "or add a rule for your own op (rules/README.md)."
+    )
+
+
+@rule(aten.maximum.default, assumes=(SEPARATE, NORMAL), note="Clark 1961")
+def maximum(a: Value, b: Value) -> Gaussian:
+    """The larger of two, see ``moments.piecewise.maximum``."""
+    zero = torch.zeros_like(mean_of(a))
+    var_a = a.var if isinstance(a, Gaussian) else zero
+    var_b = b.var if isinstance(b, Gaussian) else zero
+    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b))
+
+
+def _reduction(op: Any, *, average: bool) -> RuleFunction:
+    """Σ x or Σ x / n over dims:  Var = Σ v,  or Σ v / n². Exact if elements are independent."""
+
+    def apply(
+        x: Gaussian, dim: list[int] | None = None, keepdim: bool = False, **kwargs: Any
+    ) -> Gaussian:
+        dims = dim if dim is not None else list(range(x.mean.dim()))
+        over_batch = any(d % x.mean.dim() == 0 for d in dims)
+        var = x.expanded().var if over_batch else x.var
+        n = prod(x.mean.shape[d] for d in dims) if average else 1
+        return Gaussian(op(x.mean, dim, keepdim, **kwargs), op(var, dim, keepdim, **kwargs) / n)
+
+    return apply
+
+
+for _op, _average in ((aten.mean.dim, True), (aten.sum.dim_IntList, False)):
+    register(_op, Rule(_reduction(_op, average=_average), "linear", frozenset({INDEPENDENT})))
+
+
+def _where(condition: Tensor, a: Value, b: Value) -> Gaussian:
+    """Choose by a certain condition. Exact."""
+    mean = torch.where(condition, mean_of(a), mean_of(b))
+    return broadcast(mean, torch.where(condition, var_of(a), var_of(b)))
+
+
+def _masked_fill(x: Gaussian, mask: Tensor, value: float) -> Gaussian:
+    """Put a certain value where the mask says so. Exact."""
+    return broadcast(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))
+
+
+composed(aten.where.self, _where)
+composed(aten.masked_fill.Scalar, _masked_fill)

@@ -1,0 +1,99 @@
+"""Dropout: where the doubt comes from.
+
+``p`` is the probability to DROP, as in PyTorch; q = 1 − p. (The paper's p is our q.)
+A rate of 0 adds nothing, and a certain input then stays certain.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from onesigma.gaussian import Gaussian, Value
+from onesigma.rules.table import Rule, rule
+
+aten = torch.ops.aten
+
+# The value a dropped unit takes in alpha dropout, the limit of SELU for x → −∞.
+_ALPHA_DROPPED = -1.7580993408473766
+# Every dropout op of torch takes (input, p, train).
+RATE_ARGUMENT = 1
+
+
+def _moments(x: Value) -> tuple[Tensor, Tensor | float]:
+    return (x.mean, x.var) if isinstance(x, Gaussian) else (x, 0.0)
+
+
+@rule(aten.dropout.default, source=True)
+def dropout(x: Value, p: float, train: bool) -> Value:
+    """Inverted dropout, y = x z / q with z ~ Bernoulli(q): PyTorch, Keras, ONNX.
+
+        E[y] = m,   Var[y] = (v + p m²) / q
+    Exact (equations 10 and 11 of the paper, divided by q and q²). p → 0 gives x itself.
+    """
+    if p == 0:
+        return x
+    mean, var = _moments(x)
+    if p == 1:  # everything is dropped, with certainty
+        return torch.zeros_like(mean)
+    return Gaussian(mean, (var + p * mean * mean) / (1 - p))
+
+
+@rule(
+    aten.feature_dropout.default,
+    source=True,
+    shared=True,
+    note="a channel's elements drop together; sums over them spread more than carried",
+)
+def feature_dropout(x: Value, p: float, train: bool) -> Value:
+    """Dropout of whole channels (Dropout1d/2d/3d): each element by itself is as in ``dropout``."""
+    return dropout(x, p, train)
+
+
+@rule(aten.alpha_dropout.default, source=True)
+def alpha_dropout(x: Value, p: float, train: bool) -> Value:
+    """Alpha dropout, y = a (x z + α' (1 − z)) + b, which keeps mean 0 and variance 1 (SELU nets).
+
+        a = (q + α'² q p)^−½,   b = −a p α'
+        E[y] = a q m,   Var[y] = a² q (v + p (m − α')²)
+    Klambauer et al. 2017. Exact. The mean is NOT the eval network's, for eval skips a and b.
+    """
+    if p == 0:
+        return x
+    mean, var = _moments(x)
+    if p == 1:
+        return torch.zeros_like(mean)
+    q = 1 - p
+    a = 1 / math.sqrt(q + _ALPHA_DROPPED**2 * q * p)
+    away = mean - _ALPHA_DROPPED
+    return Gaussian(a * q * mean, a * a * q * (var + p * away * away))
+
+
+@rule(
+    aten.feature_alpha_dropout.default,
+    source=True,
+    shared=True,
+    note="a channel's elements drop together; sums over them spread more than carried",
+)
+def feature_alpha_dropout(x: Value, p: float, train: bool) -> Value:
+    """Alpha dropout of whole channels."""
+    return alpha_dropout(x, p, train)
+
+
+def classic_dropout(x: Value, p: float, train: bool) -> Value:
+    """Classic dropout, y = x z with z ~ Bernoulli(q): no scaling in training, as in the paper.
+
+        E[y] = q m,   Var[y] = q (v + m²) − q² m² = q (v + p m²)
+    Exact (equations 10 and 11 of the paper).
+    """
+    if p == 0:
+        return x
+    mean, var = _moments(x)
+    q = 1 - p
+    return Gaussian(q * mean, q * (var + p * mean * mean))
+
+
+# For networks trained with classic dropout: merged over the common table.
+CLASSIC = {aten.dropout.default: Rule(classic_dropout, "own", source=True)}

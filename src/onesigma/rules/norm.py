@@ -1,0 +1,125 @@
+"""Normalisation: an affine map where the statistics are stored, an approximation where not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onesigma.errors import UnsupportedOp
+from onesigma.gaussian import Gaussian
+from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, rule
+
+aten = torch.ops.aten
+
+_FROM_MEANS = "statistics taken as certain, at their expected values"
+
+
+def _per_channel(values: Tensor, like: Tensor) -> Tensor:
+    return values.reshape([1, -1] + [1] * (like.dim() - 2))
+
+
+@rule(aten.batch_norm.default)
+def batch_norm(
+    x: Gaussian,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Gaussian:
+    """Batch norm in eval: E[y] = g m + c,  Var[y] = g² v,  g = γ / √(running_var + eps). Exact."""
+    if training or running_var is None:
+        raise UnsupportedOp(
+            "BatchNorm without running statistics mixes the samples of a batch. "
+            "Train it with track_running_stats=True, or use GroupNorm."
+        )
+    mean = aten.batch_norm.default(
+        x.mean, weight, bias, running_mean, running_var, False, momentum, eps, cudnn_enabled
+    )
+    gain = torch.rsqrt(running_var + eps)
+    gain = gain if weight is None else gain * weight
+    return Gaussian(mean, x.var * _per_channel(gain * gain, x.mean))
+
+
+@rule(aten.instance_norm.default, assumes=(ALWAYS_APPROXIMATE,), note=_FROM_MEANS)
+def instance_norm(
+    x: Gaussian,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Gaussian:
+    """Instance norm: as ``batch_norm`` with stored statistics, else as ``group_norm``."""
+    if not use_input_stats:
+        return batch_norm(
+            x, weight, bias, running_mean, running_var, False, momentum, eps, cudnn_enabled
+        )
+    return _scaled(_standardise(x, list(range(2, x.mean.dim())), eps), weight, bias)
+
+
+@rule(aten.group_norm.default, assumes=(ALWAYS_APPROXIMATE, INDEPENDENT), note=_FROM_MEANS)
+def group_norm(
+    x: Gaussian,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Gaussian:
+    """Group norm, see ``_standardise``."""
+    full = x.expanded()
+    grouped = [t.unflatten(1, [num_groups, -1]) for t in (full.mean, full.var)]
+    normal = _standardise(Gaussian(*grouped), list(range(2, grouped[0].dim())), eps)
+    return _scaled(Gaussian(normal.mean.flatten(1, 2), normal.var.flatten(1, 2)), weight, bias)
+
+
+@rule(aten.layer_norm.default, assumes=(ALWAYS_APPROXIMATE, INDEPENDENT), note=_FROM_MEANS)
+def layer_norm(
+    x: Gaussian,
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Gaussian:
+    """Layer norm, see ``_standardise``; its gain and bias have the normalised shape."""
+    normal = _standardise(x, list(range(-len(normalized_shape), 0)), eps)
+    mean, var = normal.mean, normal.var
+    if weight is not None:
+        mean, var = mean * weight, var * (weight * weight)
+    return Gaussian(mean if bias is None else mean + bias, var)
+
+
+def _standardise(x: Gaussian, dims: list[int], eps: float) -> Gaussian:
+    """Take away the mean over n elements and divide by their standard deviation.
+
+        c = avg(m),   σ² = avg((m − c)²) + (1 − 1/n) avg(v)
+        E[y] = (m − c) / √(σ² + eps)
+        Var[y] = ((1 − 2/n) v + avg(v) / n) / (σ² + eps)
+    The subtraction is exact for independent elements; the divisor is taken as certain, at the
+    square root of its expected square. v → 0 gives the op itself.
+    """
+    n = 1
+    for dim in dims:
+        n = n * x.mean.shape[dim]
+    centred = x.mean - x.mean.mean(dims, keepdim=True)
+    average_var = x.var.mean(dims, keepdim=True)
+    power = (centred * centred).mean(dims, keepdim=True) + (1 - 1 / n) * average_var
+    inverse = torch.rsqrt(power + eps)
+    var = ((1 - 2 / n) * x.var + average_var / n).clamp(min=0)
+    return Gaussian(centred * inverse, var * inverse * inverse)
+
+
+def _scaled(x: Gaussian, weight: Tensor | None, bias: Tensor | None) -> Gaussian:
+    mean, var = x.mean, x.var
+    if weight is not None:
+        gain = _per_channel(weight, mean)
+        mean, var = mean * gain, var * (gain * gain)
+    return Gaussian(mean if bias is None else mean + _per_channel(bias, mean), var)

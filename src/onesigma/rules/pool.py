@@ -1,0 +1,199 @@
+"""Pooling. Averages are linear; the maximum goes pair by pair through Clark's formula."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import ceil, prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onesigma.gaussian import Gaussian
+from onesigma.moments.piecewise import maximum
+from onesigma.rules.table import INDEPENDENT, NORMAL, Op, Rule, RuleFunction, register
+
+aten = torch.ops.aten
+
+_CLARK = "maximum pair by pair, each pair's result taken as normal (Clark 1961)"
+# Stands for −∞ in padding: no std comes near it, and unlike −∞ it subtracts from itself.
+_VERY_LOW = -1e30
+
+
+def _sizes(value: Sequence[int], dims: int) -> list[int]:
+    return list(value) * dims if len(value) == 1 else list(value)
+
+
+def _average_pool(op: Op, dims: int) -> RuleFunction:
+    """Average over a window of n:  E[y] = avg(m),  Var[y] = avg(v) / n. Exact if independent.
+
+    At a padded border n is the divisor used there, found by pooling ones.
+    """
+
+    def apply(
+        x: Gaussian,
+        kernel_size: list[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Gaussian:
+        args = [kernel_size, list(stride), list(padding), ceil_mode, count_include_pad]
+        if dims > 1:
+            args.append(divisor_override)
+        mean, var = op(x.mean, *args), op(x.var, *args)
+        if divisor_override is None and not any(padding) and not ceil_mode:
+            return Gaussian(mean, var / prod(_sizes(kernel_size, dims)))
+        ones = torch.ones_like(x.mean[:1, :1])
+        cells = _window_count(ones, kernel_size, list(stride), list(padding), ceil_mode, dims)
+        return Gaussian(mean, var * (op(ones, *args) / cells))
+
+    return apply
+
+
+def _window_count(
+    ones: Tensor, kernel: list[int], stride: list[int], pad: list[int], ceil_mode: bool, dims: int
+) -> Tensor:
+    """How many real cells each window holds. Only the 2-d and 3-d ops can count (divisor 1)."""
+    if dims == 3:
+        return F.avg_pool3d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
+    if dims == 2:
+        return F.avg_pool2d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
+    flat = [[1, *kernel], [1, *(stride or kernel)], [0, *pad]]
+    return F.avg_pool2d(ones.unsqueeze(-2), *flat, ceil_mode, True, 1).squeeze(-2)
+
+
+def _adaptive_average_pool(op: Op, dims: int) -> RuleFunction:
+    """As ``_average_pool``; the windows may differ in size when the sizes do not divide."""
+
+    def apply(x: Gaussian, output_size: list[int]) -> Gaussian:
+        mean, var = op(x.mean, output_size), op(x.var, output_size)
+        for axis in range(-dims, 0):
+            low, high = _adaptive_windows(x.mean.shape[axis], mean.shape[axis])
+            shares = torch.tensor(
+                [1 / (b - a) for a, b in zip(low, high, strict=True)], dtype=var.dtype
+            )
+            var = var * shares.to(var.device).reshape([-1] + [1] * (-axis - 1))
+        return Gaussian(mean, var)
+
+    return apply
+
+
+def _adaptive_windows(size: int, windows: int) -> tuple[list[int], list[int]]:
+    low = [i * size // windows for i in range(windows)]
+    return low, [ceil((i + 1) * size / windows) for i in range(windows)]
+
+
+def _max_pool(op: Op, dims: int) -> RuleFunction:
+    """Maximum over a window, as a tree of pairs. Exact for one pair of independent normals."""
+
+    def apply(
+        x: Gaussian,
+        kernel_size: list[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> Gaussian:
+        kernel, step = _sizes(kernel_size, dims), _sizes(stride or kernel_size, dims)
+        pad, spacing = _sizes(padding, dims), _sizes(dilation, dims)
+        like = op(x.mean, kernel_size, list(stride), list(padding), list(dilation), ceil_mode)
+        out = like.shape[-dims:]
+        reach = [
+            (o - 1) * s + (k - 1) * d + 1
+            for o, s, k, d in zip(out, step, kernel, spacing, strict=True)
+        ]
+        margins: list[int] = []
+        for need, size, before in reversed(
+            list(zip(reach, x.mean.shape[-dims:], pad, strict=True))
+        ):
+            margins += [before, max(0, need - size - before)]
+        x = x.expanded()
+        mean, var = F.pad(x.mean, margins, value=_VERY_LOW), F.pad(x.var, margins)
+        members = []
+        for offset in product(*(range(k) for k in kernel)):
+            window = tuple(
+                slice(o * d, o * d + (n - 1) * s + 1, s)
+                for o, d, n, s in zip(offset, spacing, out, step, strict=True)
+            )
+            members.append((mean[(..., *window)], var[(..., *window)]))
+        return Gaussian(*maximum_of(members))
+
+    return apply
+
+
+def maximum_of(members: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The largest of several, in a tree of pairs: neighbours first."""
+    while len(members) > 1:
+        paired = [maximum(*a, *b) for a, b in zip(members[0::2], members[1::2], strict=False)]
+        members = paired + members[len(paired) * 2 :]
+    return members[0]
+
+
+def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
+    """Maximum over adaptive windows; returns (values, indices) as the op does."""
+
+    def apply(x: Gaussian, output_size: list[int]) -> list[Any]:
+        _, indices = op(x.mean, output_size)
+        value = x.expanded()
+        for axis, windows in zip(range(-dims, 0), _sizes(output_size, dims), strict=True):
+            low, high = _adaptive_windows(value.mean.shape[axis], windows)
+            parts = [
+                _maximum_along(value, axis, start, stop)
+                for start, stop in zip(low, high, strict=True)
+            ]
+            value = Gaussian(
+                torch.cat([p.mean for p in parts], axis), torch.cat([p.var for p in parts], axis)
+            )
+        return [value, indices]
+
+    return apply
+
+
+def _maximum_along(x: Gaussian, axis: int, start: int, stop: int) -> Gaussian:
+    members = [(x.mean.narrow(axis, i, 1), x.var.narrow(axis, i, 1)) for i in range(start, stop)]
+    return Gaussian(*maximum_of(members))
+
+
+def _maximum_over(x: Gaussian, dim: Sequence[int] = (), keepdim: bool = False) -> Gaussian:
+    """The largest over whole dims (global max pooling)."""
+    value = x.expanded()
+    for axis in sorted((d % value.mean.dim() for d in dim), reverse=True):
+        value = _maximum_along(value, axis, 0, value.mean.shape[axis])
+        if not keepdim:
+            value = Gaussian(value.mean.squeeze(axis), value.var.squeeze(axis))
+    return value
+
+
+_MAXIMUM = frozenset({INDEPENDENT, NORMAL})
+_AVERAGE = frozenset({INDEPENDENT})
+for _dims, _op in enumerate(
+    (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), 1
+):
+    register(_op, Rule(_average_pool(_op, _dims), "linear", _AVERAGE))
+for _dims, _op in enumerate(
+    (
+        aten.adaptive_avg_pool1d.default,
+        aten.adaptive_avg_pool2d.default,
+        aten.adaptive_avg_pool3d.default,
+    ),
+    1,
+):
+    register(_op, Rule(_adaptive_average_pool(_op, _dims), "linear", _AVERAGE))
+for _dims, _op in enumerate(
+    (aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default), 1
+):
+    register(_op, Rule(_max_pool(_op, _dims), "maximum", _MAXIMUM, _CLARK))
+for _dims, _op in enumerate(
+    (
+        aten.adaptive_max_pool1d.default,
+        aten.adaptive_max_pool2d.default,
+        aten.adaptive_max_pool3d.default,
+    ),
+    1,
+):
+    register(_op, Rule(_adaptive_max_pool(_op, _dims), "maximum", _MAXIMUM, _CLARK))
+register(aten.amax.default, Rule(_maximum_over, "maximum", _MAXIMUM, _CLARK))

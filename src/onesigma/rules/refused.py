@@ -1,0 +1,38 @@
+"""Ops we know and do not convert, each with the reason and the way out."""
+
+from __future__ import annotations
+
+import torch
+
+from onesigma.rules.table import refuse
+
+aten = torch.ops.aten
+
+refuse(
+    aten.softmax.int,
+    aten.log_softmax.int,
+    why="a softmax inside the network (attention) has no moment rule; only a final one is "
+    "understood. Put the dropout after it, or leave this part out of the converted model.",
+)
+refuse(
+    aten.scaled_dot_product_attention.default,
+    why="attention has no moment rule yet. Put the dropout after it, or convert only the part of "
+    "the model that follows it.",
+)
+refuse(
+    aten.lstm.input,
+    aten.gru.input,
+    aten.rnn_tanh.input,
+    aten.rnn_relu.input,
+    why="recurrent layers have no moment rule yet. Put the dropout after the recurrent part.",
+)
+refuse(
+    aten.max_pool2d_with_indices.default,
+    aten.max_pool3d_with_indices.default,
+    why="the index of an uncertain maximum is itself uncertain. Pool without return_indices.",
+)
+refuse(
+    aten.argmax.default,
+    aten.argmin.default,
+    why="an argmax has no mean or variance. Return the scores and take the argmax outside.",
+)

@@ -1,0 +1,54 @@
+"""Linear interpolation: each output is a fixed weighted sum, so the weights are squared for var."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onesigma.gaussian import Gaussian
+from onesigma.rules.table import INDEPENDENT, Op, Rule, RuleFunction, register
+
+aten = torch.ops.aten
+
+
+def _interpolation(op: Op, dims: int) -> RuleFunction:
+    """Interpolation is separable: one matrix of weights per axis, found by resizing unit vectors.
+
+        E[y] = op(m),   Var[y] = v with each axis multiplied by its squared weights
+    Exact if the elements of the input are independent.
+    """
+
+    def apply(x: Gaussian, *args: Any) -> Gaussian:
+        var = x.var
+        for axis in range(dims):
+            weights = _axis_weights(op, x.mean, axis, dims, args)
+            moved = var.movedim(2 + axis, -1)
+            var = (moved @ (weights * weights)).movedim(-1, 2 + axis)
+        return Gaussian(op(x.mean, *args), var)
+
+    return apply
+
+
+def _axis_weights(op: Op, like: Tensor, axis: int, dims: int, args: tuple[Any, ...]) -> Tensor:
+    """The (in, out) matrix of one axis: unit vectors as channels, the other axes of size one."""
+    size = like.shape[2 + axis]
+    shape = [1, size] + [size if d == axis else 1 for d in range(dims)]
+    unit = torch.eye(size, dtype=like.dtype, device=like.device).reshape(shape)
+    resized = op(unit, *args)
+    for other in reversed(range(dims)):
+        if other != axis:
+            resized = resized.select(2 + other, 0)
+    return resized[0]
+
+
+for _dims, _op in enumerate(
+    (
+        aten.upsample_linear1d.vec,
+        aten.upsample_bilinear2d.vec,
+        aten.upsample_trilinear3d.vec,
+    ),
+    1,
+):
+    register(_op, Rule(_interpolation(_op, _dims), "linear", frozenset({INDEPENDENT})))

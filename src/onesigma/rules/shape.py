@@ -1,0 +1,108 @@
+"""Ops that move elements: reshape, permute, slice, join, pad. Mean and variance move alike."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onesigma.gaussian import Gaussian, Value
+from onesigma.rules.table import Op, Rule, RuleFunction, passthrough, register, rule
+
+aten = torch.ops.aten
+
+passthrough(
+    aten.view.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.unflatten.int,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.movedim.int,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.slice.Tensor,
+    aten.narrow.default,
+    aten.select.int,
+    aten.flip.default,
+    aten.roll.default,
+    aten.contiguous.default,
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.pixel_shuffle.default,
+    aten.pixel_unshuffle.default,
+    aten.channel_shuffle.default,
+    aten.to.dtype,
+    aten._to_copy.default,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unbind.int,
+)
+passthrough(
+    aten.expand.default,
+    aten.repeat.default,
+    aten.reflection_pad1d.default,
+    aten.reflection_pad2d.default,
+    aten.replication_pad1d.default,
+    aten.replication_pad2d.default,
+    aten.upsample_nearest1d.vec,
+    aten.upsample_nearest2d.vec,
+    aten.upsample_nearest3d.vec,
+    aten._upsample_nearest_exact1d.vec,
+    aten._upsample_nearest_exact2d.vec,
+    aten._upsample_nearest_exact3d.vec,
+    aten.index.Tensor,
+    aten.index_select.default,
+    copies=True,
+)
+
+
+@rule(operator.getitem)
+def getitem(values: Sequence[Value], index: int) -> Value:
+    """Take one of several outputs (split, chunk, unbind)."""
+    return values[index]
+
+
+@rule(aten.sym_size.int)
+def sym_size(x: Gaussian, dim: int) -> int:
+    """A shape is certain."""
+    return x.mean.shape[dim]
+
+
+def _join(op: Op) -> RuleFunction:
+    """Join along a dimension. Parts that are certain get zeros, for there is no other way."""
+
+    def apply(values: Sequence[Value], dim: int = 0) -> Gaussian:
+        means = [x.mean if isinstance(x, Gaussian) else x for x in values]
+        return Gaussian(op(means, dim), op([_full_var(x) for x in values], dim))
+
+    return apply
+
+
+for _op in (aten.cat.default, aten.stack.default):
+    register(_op, Rule(_join(_op), "passthrough"))
+
+
+def _full_var(x: Value) -> Tensor:
+    return x.expanded().var if isinstance(x, Gaussian) else torch.zeros_like(x)
+
+
+@rule(aten.pad.default)
+def pad(x: Gaussian, pad: list[int], mode: str = "constant", value: float | None = None) -> Value:
+    """Constant padding adds certain values; the other modes copy elements. Exact."""
+    mean = aten.pad.default(x.mean, pad, mode, value)
+    return Gaussian(mean, aten.pad.default(x.var, pad, mode, None))
+
+
+@rule(aten.constant_pad_nd.default)
+def constant_pad_nd(x: Gaussian, pad: list[int], value: float = 0) -> Gaussian:
+    """Padding adds certain values. Exact."""
+    mean = aten.constant_pad_nd.default(x.mean, pad, value)
+    return Gaussian(mean, aten.constant_pad_nd.default(x.var, pad))

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from onesigma.data.whole_file import replacing
+
+
+def write_half(path: Path) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("ne")
+        raise RuntimeError("half way")
+
+
+def test_success_replaces(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="half way"):
+        write_half(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_others_may_read_the_file(tmp_path):
+    path = tmp_path / "a.txt"
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+    assert path.stat().st_mode & 0o777 == 0o644
