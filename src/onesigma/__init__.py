@@ -1,6 +1,8 @@
 """onesigma: a trained network in, its answer and its doubt out, from one forward pass."""
 
-from onesigma.convert import Converted, convert
+from onesigma.baselines.mc_dropout import McDropout, mc_dropout
+from onesigma.convert import convert
+from onesigma.converted import Converted
 from onesigma.errors import (
     CaptureError,
     DataError,
@@ -15,6 +17,7 @@ from onesigma.gaussian import Gaussian
 from onesigma.prediction import Prediction
 from onesigma.report import Report
 from onesigma.rules import Assumption, rule
+from onesigma.saving import load, save
 from onesigma.version import __version__
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "FileError",
     "Gaussian",
     "InputError",
+    "McDropout",
     "ModelError",
     "NoRandomness",
     "OnesigmaError",
@@ -33,5 +37,8 @@ __all__ = [
     "UnsupportedOp",
     "__version__",
     "convert",
+    "load",
+    "mc_dropout",
     "rule",
+    "save",
 ]

@@ -41,7 +41,7 @@ def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0
         return torch.randn(count, classes, generator=generator, dtype=torch.float64)
     if sampling != "quasi":
         raise InputError(f"sampling={sampling!r}: choose 'quasi' or 'random'.")
-    engine = torch.quasirandom.SobolEngine(classes, scramble=True, seed=seed)
+    engine = torch.quasirandom.SobolEngine(classes, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
     uniform = engine.draw((count + 1) // 2, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
     half = torch.special.ndtri(uniform)
     points = torch.cat([half, -half])[:count]

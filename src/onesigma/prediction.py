@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,11 +55,12 @@ class Prediction:
     @staticmethod
     def cat(predictions: Sequence[Prediction]) -> Prediction:
         """Join the predictions of several batches."""
-        columns = []
-        for field in fields(Prediction):
-            parts = [getattr(p, field.name) for p in predictions]
-            columns.append(None if any(p is None for p in parts) else torch.cat(parts))
-        return Prediction(*columns)
+
+        def column(name: str) -> Any:
+            parts = [getattr(p, name) for p in predictions]
+            return None if any(part is None for part in parts) else torch.cat(parts)
+
+        return Prediction(**{field.name: column(field.name) for field in fields(Prediction)})
 
 
 torch.export.register_dataclass(Prediction)

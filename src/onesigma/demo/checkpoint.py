@@ -8,9 +8,9 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from onesigma.data.whole_file import replacing
 from onesigma.demo.network import WatchNet
 from onesigma.errors import FileError
+from onesigma.whole_file import replacing
 
 SHIPPED = Path(__file__).with_name("watch.safetensors")
 

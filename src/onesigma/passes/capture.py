@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -26,6 +26,7 @@ from onesigma.passes.locate import describe
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 _NORMS = (nn.modules.batchnorm._NormBase,)
 
 
@@ -43,7 +44,7 @@ def capture(model: nn.Module, example_input: Any) -> Captured:
     """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors."""
     notes = []
     _require_finite(model)
-    shared, dtype = _shared_copy(model).eval(), _compute_dtype(model)
+    shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
     if dtype is not None:
         notes.append(f"weights are {dtype}; converted to a float32 copy, for variances underflow")
         shared = copy.deepcopy(shared).float()
@@ -61,7 +62,8 @@ def export(
     model: nn.Module, examples: tuple[Tensor, ...], *, dynamic: bool
 ) -> torch.export.ExportedProgram:
     """``torch.export`` with the house settings."""
-    shapes = torch.export.ShapesCollection()  # by tensor, so that forward(*args) works too
+    # By tensor, so that forward(*args) works too.
+    shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
     with _quiet():
@@ -85,10 +87,11 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     return fx.GraphModule(module, graph)
 
 
-def _shared_copy(model: nn.Module) -> nn.Module:
+def shared_copy(model: ModuleT) -> ModuleT:
+    """A copy of the module tree on the same parameters and buffers."""
     tensors = {id(t): t for t in chain(model.parameters(), model.buffers())}
     try:
-        return copy.deepcopy(model, tensors)  # type: ignore[arg-type]
+        return copy.deepcopy(model, tensors)
     except Exception as error:
         raise CaptureError(
             f"The model cannot be copied ({error}). onesigma copies the module tree (not the "
@@ -173,7 +176,7 @@ def _training_only_sites(
     model: nn.Module, examples: tuple[Tensor, ...], exported: torch.export.ExportedProgram
 ) -> list[str]:
     """Dropout written as ``if self.training:`` is invisible in eval. Say so, never guess."""
-    training = _shared_copy(model).train()
+    training = shared_copy(model).train()
     for module in training.modules():
         if isinstance(module, _NORMS):
             module.eval()

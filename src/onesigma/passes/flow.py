@@ -61,7 +61,7 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
             flow.reaches_output = bool(incoming)
         if node.op != "call_function" or _is_size(node):
             continue
-        rule = rules.get(node.target)
+        rule = rules.get(node.target) if callable(node.target) else None
         if not incoming and not adds_noise(node, rules):
             continue
         step = _step(node, rule, incoming, adds_noise(node, rules))
@@ -72,7 +72,7 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
 
 def adds_noise(node: fx.Node, rules: RuleTable) -> bool:
     """A dropout with a rate above zero."""
-    rule = rules.get(node.target) if node.op == "call_function" else None
+    rule = rules.get(node.target) if callable(node.target) else None
     return rule is not None and rule.source and float(node.args[RATE_ARGUMENT]) > 0  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ later if anything uncertain reaches them.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import fx
@@ -34,9 +35,9 @@ def _inline(module: fx.GraphModule, call: fx.Node) -> None:
     placeholders = [n for n in nested.graph.nodes if n.op == "placeholder"]
     values = dict(zip(placeholders, arguments, strict=True))
     with module.graph.inserting_before(call):
-        results = module.graph.graph_copy(nested.graph, values)  # type: ignore[arg-type]
+        results: Any = module.graph.graph_copy(nested.graph, values)
     for taken in list(call.users):
         assert taken.target is operator.getitem
-        taken.replace_all_uses_with(results[taken.args[1]])  # type: ignore[index]
+        taken.replace_all_uses_with(results[taken.args[1]])
         module.graph.erase_node(taken)
     module.graph.erase_node(call)

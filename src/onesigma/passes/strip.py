@@ -11,7 +11,6 @@ from onesigma.passes.locate import describe
 aten = torch.ops.aten
 
 _FINAL_SOFTMAX = (aten.softmax.int, aten.log_softmax.int)
-_TRANSPARENT = (aten.dropout.default, aten.clone.default, aten.alias.default)
 
 
 def strip_softmax(module: fx.GraphModule) -> tuple[int, str] | None:
@@ -41,6 +40,8 @@ def refuse_final_sigmoid(module: fx.GraphModule) -> None:
 
 
 def _last(module: fx.GraphModule) -> fx.Node:
-    (result,) = module.graph.output_node().args[0]  # type: ignore[misc, union-attr]
+    outputs = module.graph.output_node().args[0]
+    assert isinstance(outputs, tuple | list)
+    result = outputs[0]
     assert isinstance(result, fx.Node)
     return result

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from onesigma.data.whole_file import replacing
 from onesigma.metrics import auroc
 from onesigma.plots.kernel import reflected_density
+from onesigma.whole_file import replacing
 
 Groups = Mapping[str, npt.ArrayLike]
 Result = tuple[str, Mapping[str, Groups]]

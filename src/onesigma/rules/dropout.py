@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from onesigma.gaussian import Gaussian, Value
-from onesigma.rules.table import Rule, rule
+from onesigma.rules.table import Rule, RuleTable, rule
 
 aten = torch.ops.aten
 
@@ -96,4 +96,4 @@ def classic_dropout(x: Value, p: float, train: bool) -> Value:
 
 
 # For networks trained with classic dropout: merged over the common table.
-CLASSIC = {aten.dropout.default: Rule(classic_dropout, "own", source=True)}
+CLASSIC: RuleTable = {aten.dropout.default: Rule(classic_dropout, "own", source=True)}

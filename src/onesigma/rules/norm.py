@@ -75,7 +75,8 @@ def group_norm(
 ) -> Gaussian:
     """Group norm, see ``_standardise``."""
     full = x.expanded()
-    grouped = [t.unflatten(1, [num_groups, -1]) for t in (full.mean, full.var)]
+    shape = [len(full.mean), num_groups, -1, *full.mean.shape[2:]]
+    grouped = [t.reshape(shape) for t in (full.mean, full.var)]
     normal = _standardise(Gaussian(*grouped), list(range(2, grouped[0].dim())), eps)
     return _scaled(Gaussian(normal.mean.flatten(1, 2), normal.var.flatten(1, 2)), weight, bias)
 

@@ -62,8 +62,8 @@ def _window_count(
         return F.avg_pool3d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
     if dims == 2:
         return F.avg_pool2d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
-    flat = [[1, *kernel], [1, *(stride or kernel)], [0, *pad]]
-    return F.avg_pool2d(ones.unsqueeze(-2), *flat, ceil_mode, True, 1).squeeze(-2)
+    wide, step, margin = [1, *kernel], [1, *(stride or kernel)], [0, *pad]
+    return F.avg_pool2d(ones.unsqueeze(-2), wide, step, margin, ceil_mode, True, 1).squeeze(-2)
 
 
 def _adaptive_average_pool(op: Op, dims: int) -> RuleFunction:
@@ -115,7 +115,7 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
         mean, var = F.pad(x.mean, margins, value=_VERY_LOW), F.pad(x.var, margins)
         members = []
         for offset in product(*(range(k) for k in kernel)):
-            window = tuple(
+            window: tuple[Any, ...] = tuple(
                 slice(o * d, o * d + (n - 1) * s + 1, s)
                 for o, d, n, s in zip(offset, spacing, out, step, strict=True)
             )

@@ -36,7 +36,7 @@ def _axis_weights(op: Op, like: Tensor, axis: int, dims: int, args: tuple[Any, .
     size = like.shape[2 + axis]
     shape = [1, size] + [size if d == axis else 1 for d in range(dims)]
     unit = torch.eye(size, dtype=like.dtype, device=like.device).reshape(shape)
-    resized = op(unit, *args)
+    resized: Tensor = op(unit, *args)
     for other in reversed(range(dims)):
         if other != axis:
             resized = resized.select(2 + other, 0)

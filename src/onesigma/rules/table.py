@@ -17,14 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian, gaussians_in
+from onesigma.gaussian import Gaussian
 
 Op: TypeAlias = Callable[..., Any]
 RuleFunction: TypeAlias = Callable[..., Any]
+RuleT = TypeVar("RuleT", bound=Callable[..., Any])
 MomentFunction: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -85,7 +86,7 @@ def rule(
     source: bool = False,
     shared: bool = False,
     replace: bool = False,
-) -> Callable[[RuleFunction], RuleFunction]:
+) -> Callable[[RuleT], RuleT]:
     """Register the decorated function as the rule of one or more ops.
 
     The function has the op's own signature. Where the op takes a tensor it may be handed a
@@ -106,7 +107,7 @@ def rule(
         ...     return onesigma.Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
     """
 
-    def add(function: RuleFunction) -> RuleFunction:
+    def add(function: RuleT) -> RuleT:
         entry = Rule(function, family, frozenset(assumes), note, source, shared)
         for op in ops:
             register(op, entry, replace=replace)
@@ -122,13 +123,9 @@ def passthrough(*ops: Op, copies: bool = False) -> None:
 
 
 def _passthrough(op: Op) -> RuleFunction:
-    def apply(x: Any, *args: Any, **kwargs: Any) -> Any:
-        full = [g.expanded() for g in gaussians_in(x)]
-        if isinstance(x, Gaussian):
-            means, variances = full[0].mean, full[0].var
-        else:
-            means, variances = [g.mean for g in full], [g.var for g in full]
-        return pair(op(means, *args, **kwargs), op(variances, *args, **kwargs))
+    def apply(x: Gaussian, *args: Any, **kwargs: Any) -> Any:
+        full = x.expanded()
+        return pair(op(full.mean, *args, **kwargs), op(full.var, *args, **kwargs))
 
     return apply
 

@@ -1,0 +1,1 @@
+"""Other ways to get a ``Prediction``, behind the same call: ``method(x) → Prediction``."""

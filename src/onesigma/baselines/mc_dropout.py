@@ -1,0 +1,157 @@
+"""Monte-Carlo dropout (Gal & Ghahramani 2016): the reference that one pass is measured against.
+
+It runs on the same captured graph as conversion, with only the dropout sites switched to training:
+functional dropout is found, BatchNorm stays in eval, and the original model is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+
+from onesigma import head
+from onesigma.converted import Converted
+from onesigma.errors import InputError, NoRandomness
+from onesigma.passes.capture import is_site, shared_copy
+from onesigma.passes.prepare import prepare
+from onesigma.prediction import Prediction
+from onesigma.rules.dropout import RATE_ARGUMENT
+
+
+def mc_dropout(
+    model: nn.Module,
+    passes: int = 30,
+    *,
+    form: str = "repeat",
+    seed: int | None = 0,
+    task: str = "classification",
+    class_dim: int | None = None,
+    max_rows: int = 4096,
+) -> McDropout:
+    """Monte-Carlo dropout of a model, with the same ``Prediction`` as a converted one.
+
+    Args:
+        model: the original network, or a converted one (then its original is run).
+        passes: how many forward passes with dropout on.
+        form: "repeat" runs the passes as one large batch, the fast way; "loop" one by one.
+        seed: the masks' seed, so that the same input gives the same answer; None for fresh masks.
+        task: "classification" or "regression".
+        class_dim: dimension of the classes; 1, or that of the model's final softmax.
+        max_rows: with "repeat", at most so many rows at once, to bound memory.
+    """
+    if passes < 1:
+        raise InputError(f"passes={passes}: at least one pass is needed.")
+    if form not in ("repeat", "loop"):
+        raise InputError(f"form={form!r}: choose 'repeat' or 'loop'.")
+    return McDropout(model, passes, form, seed, task, class_dim, max_rows)
+
+
+@dataclass
+class McDropout:
+    """See ``mc_dropout``. The graph is captured at the first call, from the input it gets."""
+
+    model: nn.Module
+    passes: int
+    form: str
+    seed: int | None
+    task: str
+    class_dim: int | None
+    max_rows: int
+    _graph: fx.GraphModule | None = None
+    _dynamic: bool = True
+
+    def __call__(self, *inputs: Tensor) -> Prediction:
+        """Mean and variance over the passes; their softmax averaged."""
+        totals = _Totals()
+        for logits in self.samples(*inputs):
+            totals.add(logits, self.task, self.class_dim or 0)
+        return totals.prediction(self.class_dim or 0)
+
+    @torch.no_grad()
+    def samples(self, *inputs: Tensor) -> Iterator[Tensor]:
+        """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
+        graph = self._capture(inputs)
+        batch = len(inputs[0])
+        together = max(1, self.max_rows // max(1, batch)) if self._repeats() else 1
+        with _seeded(self.seed, inputs[0].device):
+            for start in range(0, self.passes, together):
+                count = min(together, self.passes - start)
+                repeated = [x.repeat(count, *[1] * (x.dim() - 1)) for x in inputs]
+                logits = graph(*repeated)[0]
+                yield logits.reshape(count, batch, *logits.shape[1:])
+
+    def _repeats(self) -> bool:
+        return self.form == "repeat" and self._dynamic
+
+    def _capture(self, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
+        if self._graph is not None:
+            return self._graph
+        if isinstance(self.model, Converted):
+            source, settings = self.model.source, self.model.settings
+            self.class_dim, self.task = settings.class_dim, settings.task
+            self._dynamic = settings.input_shapes[0][0] is None
+        else:
+            prepared = prepare(self.model, inputs, self.task, self.class_dim)
+            source, self.class_dim = prepared.graph, prepared.class_dim
+            self._dynamic = prepared.dynamic_batch
+        self._graph = with_dropout_on(source)
+        return self._graph
+
+
+def with_dropout_on(source: fx.GraphModule) -> fx.GraphModule:
+    """The same graph on the same weights, its dropout sites in training mode and nothing else."""
+    stochastic = shared_copy(source)
+    sites = [node for node in stochastic.graph.nodes if is_site(node)]
+    if not sites:
+        raise NoRandomness(
+            "The model has no dropout that acts in eval mode: every Monte-Carlo pass would be the "
+            "same. Write dropout as nn.Dropout or F.dropout(x, p, self.training)."
+        )
+    for node in sites:
+        node.args = (*node.args[: RATE_ARGUMENT + 1], True)
+    stochastic.recompile()
+    return stochastic
+
+
+class _Totals:
+    """Running sums over passes, in float64: memory does not grow with the number of passes."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.sums: list[Tensor] = []
+
+    def add(self, logits: Tensor, task: str, class_dim: int) -> None:
+        values = logits.double()
+        terms = [values, values.square()]
+        if task == "classification":
+            # One dim more than the logits: the passes come first.
+            dim = class_dim + 1 if class_dim >= 0 else class_dim
+            log_probs = torch.log_softmax(values.movedim(dim, -1), -1)
+            probs = log_probs.exp()
+            terms += [probs, -(probs * log_probs).sum(-1)]
+        sums = [term.sum(0) for term in terms]
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
+        self.passes += len(logits)
+        self.dtype = logits.dtype
+
+    def prediction(self, class_dim: int) -> Prediction:
+        mean, square, *rest = (total / self.passes for total in self.sums)
+        unbiased = self.passes / max(1, self.passes - 1)
+        var = (square - mean.square()).clamp(min=0) * unbiased
+        doubt = head.doubt(rest[0], rest[1], class_dim) if rest else ()
+        return Prediction(*(value.to(self.dtype) for value in (mean, var, *doubt)))
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seed torch for the block and leave its state as it was before."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

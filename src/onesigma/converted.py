@@ -1,0 +1,113 @@
+"""``Converted``: the deliverable, and how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from onesigma.errors import InputError
+from onesigma.prediction import Prediction
+from onesigma.report import Report
+
+# The captured network keeps this name inside the retraced one: its weights are "source.…" there.
+SOURCE = "source"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model was converted; saved with it."""
+
+    task: str
+    class_dim: int
+    draws: int
+    sampling: str
+    dropout: str
+    input_shapes: tuple[tuple[int | None, ...], ...]
+    input_dtypes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Converted(nn.Module):
+    """A network that answers with a ``Prediction``: a plain graph, no interpreter inside.
+
+    Attributes:
+        network: the graph, sharing its weights with the original model.
+        source: the original network as a graph, dropout sites included (the Monte-Carlo reference).
+        report: what was converted, by which rule, and how exactly.
+    """
+
+    def __init__(
+        self, network: fx.GraphModule, source: fx.GraphModule, report: Report, settings: Settings
+    ) -> None:
+        super().__init__()
+        self.network = network
+        # Not a submodule: its weights are those of ``network``, and are not to be listed twice.
+        self._source = (source,)
+        self.report = report
+        self.settings = settings
+
+    @property
+    def source(self) -> fx.GraphModule:
+        return self._source[0]
+
+    def forward(self, *inputs: Tensor) -> Prediction:
+        return Prediction(*self.network(*self._checked(inputs)))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Converted:
+        """``.to()``, ``.double()`` …: by default these write into parameters, which we share.
+
+        The original model must stay as it is, so changed parameters become new ones here.
+        """
+        before = torch.__future__.get_overwrite_module_params_on_conversion()
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        try:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self.source._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        finally:
+            torch.__future__.set_overwrite_module_params_on_conversion(before)
+        share_tensors(self.network, self.source)
+        return self
+
+    def _checked(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        shapes = self.settings.input_shapes
+        if len(inputs) != len(shapes):
+            raise InputError(f"The model takes {len(shapes)} inputs, not {len(inputs)}.")
+        return [
+            check_input(x, shape, getattr(torch, dtype))
+            for x, shape, dtype in zip(inputs, shapes, self.settings.input_dtypes, strict=True)
+        ]
+
+    def extra_repr(self) -> str:
+        approximate = len(self.report.approximate)
+        return f"sites={len(self.report.sites)}, approximate_ops={approximate}"
+
+
+def check_input(x: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype) -> Tensor:
+    """Refuse what would give a wrong answer or an obscure error; cast half precision up."""
+    wanted = ", ".join("batch" if n is None else str(n) for n in shape)
+    if not isinstance(x, Tensor):
+        raise InputError(f"Expected a tensor of shape ({wanted}), not {type(x).__name__}.")
+    if x.dim() != len(shape) or any(
+        n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
+    ):
+        raise InputError(f"Expected an input of shape ({wanted}), not {tuple(x.shape)}.")
+    if dtype.is_floating_point != x.is_floating_point():
+        raise InputError(f"Expected a {dtype} input, not {x.dtype}. Convert it: x.to({dtype}).")
+    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def share_tensors(network: nn.Module, source: nn.Module) -> None:
+    """Make ``source`` use the tensors of ``network`` wherever both have one of that name."""
+    for kind in ("parameters", "buffers"):
+        owned = dict(getattr(network, f"named_{kind}")())
+        for name, _ in list(getattr(source, f"named_{kind}")()):
+            tensor = owned.get(f"{SOURCE}.{name}")
+            if tensor is not None:
+                path, _, leaf = name.rpartition(".")
+                setattr(source.get_submodule(path), leaf, tensor)

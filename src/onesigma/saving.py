@@ -1,0 +1,123 @@
+"""Save and load converted models: one safetensors file, the graphs in it as JSON.
+
+Nothing is unpickled and no code is stored. A graph on disk is a list of calls of functional ATen
+ops with plain arguments; anything else is refused before a graph is built. The file carries a
+SHA-256 of all its content, so a truncated or altered file is an error and not a wrong answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, fx, nn
+
+from onesigma.converted import Converted, Settings
+from onesigma.errors import FileError
+from onesigma.graph_json import MalformedGraphError, decode_graph, encode_graph, referenced_tensors
+from onesigma.report import Report
+from onesigma.version import __version__
+from onesigma.whole_file import replacing
+
+_FORMAT = "onesigma converted model 1"
+
+
+def save(converted: Converted, path: str | Path) -> None:
+    """Write a converted model to one ``.safetensors`` file, whole or not at all."""
+    tensors: dict[str, Tensor] = {}
+    graphs = {
+        name: encode_graph(module.graph, _collect(module, tensors))
+        for name, module in (("network", converted.network), ("source", converted.source))
+    }
+    content = json.dumps(
+        {
+            "graphs": graphs,
+            "parameters": sorted(k for k, v in tensors.items() if isinstance(v, nn.Parameter)),
+            "report": converted.report.to_dict(),
+            "settings": converted.settings.to_dict(),
+        }
+    )
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {
+        "format": _FORMAT,
+        "onesigma": __version__,
+        "content": content,
+        "sha256": _digest(content, stored),
+    }
+    with replacing(Path(path)) as temporary:
+        save_file(stored, temporary, metadata=metadata)
+
+
+def load(path: str | Path) -> Converted:
+    """Read what ``save`` wrote. Runs no code from the file.
+
+    Raises:
+        FileError: the file is missing, truncated, altered, or not a converted model.
+    """
+    path = Path(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise FileError(f"{path.name} cannot be read as a converted model: {error}") from error
+    if metadata.get("format") != _FORMAT:
+        raise FileError(
+            f"{path.name} is not a converted model of this version of onesigma "
+            f"(format {metadata.get('format')!r}, expected {_FORMAT!r}). Convert and save again."
+        )
+    content = metadata.get("content", "")
+    if metadata.get("sha256") != _digest(content, tensors):
+        raise FileError(f"{path.name} was altered or damaged after saving: its SHA-256 differs.")
+    try:
+        return _build(json.loads(content), tensors)
+    except (MalformedGraphError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{path.name} does not describe a converted model: {error}") from error
+
+
+def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Add the module's tensors to ``tensors``; returns graph attribute → key there."""
+    known = {id(tensor): key for key, tensor in tensors.items()}
+    keys = {}
+    for target in referenced_tensors(module.graph):
+        owner, _, leaf = target.rpartition(".")
+        tensor = getattr(module.get_submodule(owner), leaf)
+        key = known.setdefault(id(tensor), target)
+        if key in tensors and tensors[key] is not tensor:
+            key = known[id(tensor)] = f"{len(tensors)}.{target}"
+        tensors[key] = tensor
+        keys[target] = key
+    return keys
+
+
+def _digest(content: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(content.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
+    parameters = set(content["parameters"])
+    owned: dict[str, Tensor] = {
+        key: nn.Parameter(t, requires_grad=t.is_floating_point()) if key in parameters else t
+        for key, t in tensors.items()
+    }
+    modules = {}
+    for name in ("network", "source"):
+        graph, keys = decode_graph(content["graphs"][name])
+        root = {target: owned[key] for target, key in keys.items()}
+        modules[name] = fx.GraphModule(root, graph)
+    settings = dict(content["settings"])
+    settings["input_shapes"] = tuple(tuple(shape) for shape in settings["input_shapes"])
+    settings["input_dtypes"] = tuple(settings["input_dtypes"])
+    report = Report.from_dict(content["report"])
+    return Converted(modules["network"], modules["source"], report, Settings(**settings)).eval()
