@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from onesigma.data.whole_file import replacing
+from onesigma.whole_file import replacing
 
 
 def write_half(path: Path) -> None:

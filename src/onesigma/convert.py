@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor, nn
 
@@ -113,7 +115,8 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _classes(logits: Tensor, class_dim: int) -> int:
-    if logits.dim() < 2 or logits.shape[class_dim] < 2:
+    known = -logits.dim() <= class_dim < logits.dim()
+    if logits.dim() < 2 or not known or logits.shape[class_dim] < 2:
         raise ModelError(
             f"The model returns a tensor of shape {tuple(logits.shape)}: no class dimension "
             f"{class_dim} with two or more classes. Pass class_dim, or task='regression'."
@@ -141,13 +144,14 @@ def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | Non
     sample = tuple(example.shape[1:])
     if std.dim() == 1 and len(sample) > 1 and len(std) == sample[0]:
         std = std.reshape([-1] + [1] * (len(sample) - 1))
-    try:
-        return std.square().expand(sample).unsqueeze(0).clone()
-    except RuntimeError:
-        raise InputError(
-            f"input_std of shape {tuple(std.shape)} fits neither a number, {sample[0]} channels "
-            f"nor a sample of shape {sample}."
-        ) from None
+    # No other broadcasting: a vector along the last dim would pass for one along the channels.
+    if std.dim() in (0, len(sample)):
+        with suppress(RuntimeError):
+            return std.square().expand(sample).unsqueeze(0).clone()
+    raise InputError(
+        f"input_std of shape {tuple(std.shape)} fits neither a number, {sample[0]} channels "
+        f"nor a sample of shape {sample}."
+    )
 
 
 def _refuse_unsupported(flow: Flow) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -57,7 +57,8 @@ class Converted(nn.Module):
         return self._source[0]
 
     def forward(self, *inputs: Tensor) -> Prediction:
-        return Prediction(*self.network(*self._checked(inputs)))
+        answer = self.network(*self._checked(inputs))
+        return Prediction(*answer, class_dim=self.settings.class_dim)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Converted:
         """``.to()``, ``.double()`` …: by default these write into parameters, which we share.
@@ -72,20 +73,29 @@ class Converted(nn.Module):
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(before)
         share_tensors(self.network, self.source)
+        moved = (fn(torch.empty(0, dtype=getattr(torch, d))) for d in self.settings.input_dtypes)
+        dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in moved)
+        self.settings = replace(self.settings, input_dtypes=dtypes)
         return self
 
     def _checked(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-        shapes = self.settings.input_shapes
-        if len(inputs) != len(shapes):
-            raise InputError(f"The model takes {len(shapes)} inputs, not {len(inputs)}.")
-        return [
-            check_input(x, shape, getattr(torch, dtype))
-            for x, shape, dtype in zip(inputs, shapes, self.settings.input_dtypes, strict=True)
-        ]
+        dtypes = tuple(getattr(torch, name) for name in self.settings.input_dtypes)
+        return check_inputs(inputs, self.settings.input_shapes, dtypes)
 
     def extra_repr(self) -> str:
         approximate = len(self.report.approximate)
         return f"sites={len(self.report.sites)}, approximate_ops={approximate}"
+
+
+def check_inputs(
+    inputs: tuple[Tensor, ...],
+    shapes: tuple[tuple[int | None, ...], ...],
+    dtypes: tuple[torch.dtype, ...],
+) -> list[Tensor]:
+    """``check_input`` for each; a shape's None stands for any batch."""
+    if len(inputs) != len(shapes):
+        raise InputError(f"The model takes {len(shapes)} inputs, not {len(inputs)}.")
+    return [check_input(*each) for each in zip(inputs, shapes, dtypes, strict=True)]
 
 
 def check_input(x: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype) -> Tensor:
@@ -97,9 +107,12 @@ def check_input(x: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype) ->
         n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
     ):
         raise InputError(f"Expected an input of shape ({wanted}), not {tuple(x.shape)}.")
-    if dtype.is_floating_point != x.is_floating_point():
+    if x.dtype in (torch.float16, torch.bfloat16) and dtype.is_floating_point:
+        return x.to(dtype)
+    mismatch = x.dtype != dtype if dtype.is_floating_point else x.is_floating_point()
+    if mismatch:
         raise InputError(f"Expected a {dtype} input, not {x.dtype}. Convert it: x.to({dtype}).")
-    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x
 
 
 def share_tensors(network: nn.Module, source: nn.Module) -> None:

@@ -1,12 +1,14 @@
 """An ``fx.Graph`` as JSON and back, refusing on the way back whatever we would not have written.
 
 ``fx.GraphModule`` turns a graph into Python source, so a graph from a file must not be able to
-choose that source: names are identifiers of our own making, targets come from a fixed set, and
-arguments are numbers, strings, torch dtypes and references to earlier nodes.
+choose that source: names are identifiers (keyword arguments' too, for they are written into it as
+they are), targets come from a fixed set, and arguments are numbers, strings, torch dtypes and
+references to earlier nodes.
 """
 
 from __future__ import annotations
 
+import keyword
 import math
 import operator
 import re
@@ -14,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import fx
+
+from onesigma.errors import FileError
 
 _OPERATORS = {
     f"operator.{function.__name__}": function
@@ -28,8 +32,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBERED = re.compile(r"[A-Za-z0-9_]+")  # modules in an nn.Sequential have numbers for names
 
 
-class MalformedGraphError(ValueError):
-    """The JSON does not describe a graph that we would have written."""
+class MalformedGraphError(FileError):
+    """A graph that we do not write, or JSON that describes none that we would have written."""
 
 
 def referenced_tensors(graph: fx.Graph) -> list[str]:
@@ -57,12 +61,15 @@ def decode_graph(content: dict[str, Any]) -> tuple[fx.Graph, dict[str, str]]:
     known: dict[str, fx.Node] = {}
     keys = {str(target): str(key) for target, key in content["tensors"].items()}
     for entry in content["nodes"]:
-        name, op = str(entry["name"]), entry["op"]
-        if not _IDENTIFIER.fullmatch(name) or name in known:
-            raise MalformedGraphError(f"{name!r} is no name for a node")
+        name, op = _identifier(entry["name"]), entry["op"]
+        if name in known:
+            raise MalformedGraphError(f"two nodes are called {name!r}")
         args, kwargs = _decode(entry["args"], known), _decode(entry["kwargs"], known)
+        if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+            raise MalformedGraphError(f"the arguments of {name!r} are no arguments")
         if op == "placeholder":
-            node = graph.placeholder(name)
+            # Arguments of the generated function: not even their names come from the file.
+            node = graph.placeholder(f"input_{len(known)}")
         elif op == "get_attr":
             node = graph.create_node("get_attr", _attribute(entry["target"], keys))
         elif op == "call_function":
@@ -74,8 +81,17 @@ def decode_graph(content: dict[str, Any]) -> tuple[fx.Graph, dict[str, str]]:
         if "module" in entry:
             node.meta["nn_module_stack"] = {"saved": (str(entry["module"]), "")}
         known[name] = node
+    if not known or node.op != "output":
+        raise MalformedGraphError("the graph returns nothing")
     graph.lint()
     return graph, keys
+
+
+def _identifier(name: object) -> str:
+    text = str(name)
+    if not _IDENTIFIER.fullmatch(text) or keyword.iskeyword(text) or text == "self":
+        raise MalformedGraphError(f"{text!r} is no name for a node or an argument")
+    return text
 
 
 def _attribute(target: object, keys: dict[str, str]) -> str:
@@ -102,9 +118,21 @@ def _target(name: str) -> Any:
     found = None
     if space == "aten" and packet not in _DENIED:
         found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-    if not isinstance(found, torch._ops.OpOverload) or found._schema.is_mutable:
+    if not isinstance(found, torch._ops.OpOverload) or not _is_computation(found):
         raise MalformedGraphError(f"{name!r} is no op that a saved model may call")
     return found
+
+
+def _is_computation(op: torch._ops.OpOverload) -> bool:
+    """It writes to none of its arguments, returns something, and is a real operator.
+
+    TorchScript has functions under aten:: too, save(item, filename) among them; the dispatcher
+    knows none of those.
+    """
+    schema = op._schema
+    name = f"{schema.name}.{schema.overload_name}".removesuffix(".")
+    known = torch._C._dispatch_has_kernel(name)
+    return known and bool(schema.returns) and not schema.is_mutable
 
 
 def _encode(value: Any) -> Any:
@@ -141,7 +169,7 @@ def _decode(value: Any, known: dict[str, fx.Node]) -> Any:
     if kind == "tuple":
         return tuple(_decode(item, known) for item in content)
     if kind == "dict":
-        return {key: _decode(item, known) for key, item in content.items()}
+        return {_identifier(key): _decode(item, known) for key, item in content.items()}
     if kind == "float":
         return float(content)
     if kind == "device":

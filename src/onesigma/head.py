@@ -52,14 +52,14 @@ def classify(mean: Tensor, var: Tensor, draws: Tensor, class_dim: int) -> Doubt:
     """Marginalise the softmax over independent normal logits."""
     mean, std = mean.movedim(class_dim, -1), var.movedim(class_dim, -1).sqrt()
     samples = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws
-    return average(torch.log_softmax(samples, -1), -2, class_dim)
+    return average(torch.log_softmax(samples, -1), class_dim)
 
 
-def average(log_probs: Tensor, sample_dim: int, class_dim: int) -> Doubt:
-    """From the log-probabilities of several passes or draws (classes last) to their summary."""
+def average(log_probs: Tensor, class_dim: int) -> Doubt:
+    """From log-probabilities of shape (…, draws, classes) to their summary over the draws."""
     each = log_probs.exp()
-    probs = each.mean(sample_dim)
-    aleatoric = -(each * log_probs).sum(-1).mean(sample_dim + 1)
+    probs = each.mean(-2)
+    aleatoric = -(each * log_probs).sum(-1).mean(-1)
     return doubt(probs, aleatoric, class_dim)
 
 
@@ -74,4 +74,4 @@ def doubt(probs: Tensor, aleatoric: Tensor, class_dim: int) -> Doubt:
 def certain(logits: Tensor, class_dim: int) -> Doubt:
     """Logits without doubt: the plain softmax."""
     log_probs = torch.log_softmax(logits.movedim(class_dim, -1), -1)
-    return average(log_probs.unsqueeze(-2), -2, class_dim)
+    return average(log_probs.unsqueeze(-2), class_dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ class Prediction:
         aleatoric: expected entropy, the doubt that lies in the data.
         epistemic: mutual information, the doubt that lies in the network. It spots foreign input.
         plain_probs: the original network's softmax, where the method yields it.
+        class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.
     """
 
     mean: Tensor
@@ -31,6 +32,7 @@ class Prediction:
     aleatoric: Tensor | None = None
     epistemic: Tensor | None = None
     plain_probs: Tensor | None = None
+    class_dim: int = field(default=1, kw_only=True)
 
     @property
     def std(self) -> Tensor:
@@ -40,12 +42,12 @@ class Prediction:
     @property
     def label(self) -> Tensor:
         """The most probable class."""
-        return self._probabilities().argmax(1)
+        return self._probabilities().argmax(self.class_dim)
 
     @property
     def confidence(self) -> Tensor:
         """The probability of the most probable class."""
-        return self._probabilities().amax(1)
+        return self._probabilities().amax(self.class_dim)
 
     def _probabilities(self) -> Tensor:
         if self.probs is None:
@@ -60,7 +62,8 @@ class Prediction:
             parts = [getattr(p, name) for p in predictions]
             return None if any(part is None for part in parts) else torch.cat(parts)
 
-        return Prediction(**{field.name: column(field.name) for field in fields(Prediction)})
+        columns = {f.name: column(f.name) for f in fields(Prediction) if f.name != "class_dim"}
+        return Prediction(**columns, class_dim=predictions[0].class_dim)
 
 
 torch.export.register_dataclass(Prediction)

@@ -12,6 +12,7 @@ from onesigma.passes.flow import Flow, Step, adds_noise
 from onesigma.passes.locate import module_path, op_name, source_line
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RuleTable
+from onesigma.text_table import text_table
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Report:
         ]
         rows = [(e.module or e.node, e.source, e.op, e.rule, e.status, e.note) for e in uncertain]
         text = ["onesigma report: " + ", ".join(counts), ""]
-        text += _table(("where", "source", "op", "rule", "status", "why"), rows)
+        text.append(text_table(("where", "source", "op", "rule", "status", "why"), rows))
         if self.notes:
             text += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(text)
@@ -111,12 +112,3 @@ def _entry(place: tuple[str, str, str, str], step: Step, source: bool) -> Entry:
 
 def _sentence(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(header, widths, strict=True)).rstrip()]
-    lines.append("  ".join("─" * w for w in widths[:-1]) + "  " + "─" * len(header[-1]))
-    for row in rows:
-        lines.append("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
-    return lines

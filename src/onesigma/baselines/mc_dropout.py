@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma import head
-from onesigma.converted import Converted
+from onesigma.converted import Converted, check_inputs
 from onesigma.errors import InputError, NoRandomness
 from onesigma.passes.capture import is_site, shared_copy
 from onesigma.passes.prepare import prepare
@@ -47,6 +47,10 @@ def mc_dropout(
         raise InputError(f"passes={passes}: at least one pass is needed.")
     if form not in ("repeat", "loop"):
         raise InputError(f"form={form!r}: choose 'repeat' or 'loop'.")
+    if task not in ("classification", "regression"):
+        raise InputError(f"task={task!r}: choose 'classification' or 'regression'.")
+    if max_rows < 1:
+        raise InputError(f"max_rows={max_rows}: at least one row must fit.")
     return McDropout(model, passes, form, seed, task, class_dim, max_rows)
 
 
@@ -62,7 +66,8 @@ class McDropout:
     class_dim: int | None
     max_rows: int
     _graph: fx.GraphModule | None = None
-    _dynamic: bool = True
+    _shapes: tuple[tuple[int | None, ...], ...] = ()
+    _dtypes: tuple[torch.dtype, ...] = ()
 
     def __call__(self, *inputs: Tensor) -> Prediction:
         """Mean and variance over the passes; their softmax averaged."""
@@ -75,17 +80,19 @@ class McDropout:
     def samples(self, *inputs: Tensor) -> Iterator[Tensor]:
         """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
         graph = self._capture(inputs)
-        batch = len(inputs[0])
+        checked = check_inputs(inputs, self._shapes, self._dtypes)
+        batch = len(checked[0])
         together = max(1, self.max_rows // max(1, batch)) if self._repeats() else 1
-        with _seeded(self.seed, inputs[0].device):
-            for start in range(0, self.passes, together):
-                count = min(together, self.passes - start)
-                repeated = [x.repeat(count, *[1] * (x.dim() - 1)) for x in inputs]
+        for start in range(0, self.passes, together):
+            count = min(together, self.passes - start)
+            repeated = [x.repeat(count, *[1] * (x.dim() - 1)) for x in checked]
+            # Seeded anew for each chunk: the caller's own draws between chunks are left alone.
+            with _seeded(self.seed, start, checked[0].device):
                 logits = graph(*repeated)[0]
-                yield logits.reshape(count, batch, *logits.shape[1:])
+            yield logits.reshape(count, batch, *logits.shape[1:])
 
     def _repeats(self) -> bool:
-        return self.form == "repeat" and self._dynamic
+        return self.form == "repeat" and self._shapes[0][0] is None
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
         if self._graph is not None:
@@ -93,11 +100,14 @@ class McDropout:
         if isinstance(self.model, Converted):
             source, settings = self.model.source, self.model.settings
             self.class_dim, self.task = settings.class_dim, settings.task
-            self._dynamic = settings.input_shapes[0][0] is None
+            self._shapes = settings.input_shapes
+            self._dtypes = tuple(getattr(torch, name) for name in settings.input_dtypes)
         else:
             prepared = prepare(self.model, inputs, self.task, self.class_dim)
             source, self.class_dim = prepared.graph, prepared.class_dim
-            self._dynamic = prepared.dynamic_batch
+            batch = None if prepared.dynamic_batch else len(prepared.examples[0])
+            self._shapes = tuple((batch, *x.shape[1:]) for x in prepared.examples)
+            self._dtypes = tuple(x.dtype for x in prepared.examples)
         self._graph = with_dropout_on(source)
         return self._graph
 
@@ -143,15 +153,16 @@ class _Totals:
         unbiased = self.passes / max(1, self.passes - 1)
         var = (square - mean.square()).clamp(min=0) * unbiased
         doubt = head.doubt(rest[0], rest[1], class_dim) if rest else ()
-        return Prediction(*(value.to(self.dtype) for value in (mean, var, *doubt)))
+        values = (value.to(self.dtype) for value in (mean, var, *doubt))
+        return Prediction(*values, class_dim=class_dim)
 
 
 @contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed torch for the block and leave its state as it was before."""
+def _seeded(seed: int | None, start: int, device: torch.device) -> Iterator[None]:
+    """Seed torch for the passes from ``start`` on, and leave its state as it was before."""
     if seed is None:
         yield
         return
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        torch.manual_seed((seed * 1_000_003 + start) % 2**63)
         yield

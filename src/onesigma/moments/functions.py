@@ -61,10 +61,22 @@ def _gelu_step(m: Tensor, d: Tensor) -> Tensor:
     # Near 0 through erf; further out through the tail on the mean's own side.
     near = 0.5 * (torch.erf(half * x) - torch.erf(half * m))
     far = side * (upper_probability(side * m) - upper_probability(side * x))
-    return d * upper_probability(-x) + m * torch.where(m.abs() < 1, near, far)
+    rise = torch.where(m.abs() < 1, near, far)
+    rise = torch.where(d.abs() * (1 + m.abs()) < 1, _small_normal_step(m, d), rise)
+    return d * upper_probability(-x) + m * rise
+
+
+def _small_normal_step(m: Tensor, d: Tensor) -> Tensor:
+    """Φ(m + d) − Φ(m) for small d, without a difference: its Taylor series about the midpoint."""
+    middle = (m + 0.5 * d).clamp(-40, 40)
+    u, q = middle * middle, d * d
+    series = (u - 1) / 24 + q * ((u * (u - 6) + 3) / 1920)
+    series = 1 + q * (series + q * q * ((u * (u * (u - 15) + 45) - 15) / 322560))
+    return d * (_INV_SQRT_2PI * torch.exp(-0.5 * u)) * series
 
 
 def _gelu_tanh_step(m: Tensor, d: Tensor) -> Tensor:
+    m = m.clamp(-20, 20)  # it is a straight line further out, and m³ would overflow the gradient
     x = m + d
     before = 2 * _GELU_SCALE * (m + _GELU_CUBIC * m * m * m)
     rise = 2 * _GELU_SCALE * d * (1 + _GELU_CUBIC * (x * x + x * m + m * m))
@@ -79,6 +91,7 @@ def _hardswish_step(m: Tensor, d: Tensor) -> Tensor:
 
 _GELU_SCALE = math.sqrt(2 / math.pi)
 _GELU_CUBIC = 0.044715
+_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 _FLAT = (0.0, 0.0)
 _IDENTITY = (0.0, 1.0)
 
@@ -94,7 +107,7 @@ TANH = SmoothFunction(
 SOFTPLUS = SmoothFunction(_softplus_step, _softplus, _FLAT, _IDENTITY, reach=20, switch=1.2)
 SILU = SmoothFunction(_silu_step, lambda x: x * _sigmoid(x), _FLAT, _IDENTITY, reach=22, switch=1.2)
 MISH = SmoothFunction(
-    _mish_step, lambda x: x * math.tanh(_softplus(x)), _FLAT, _IDENTITY, reach=22, switch=1.1
+    _mish_step, lambda x: x * math.tanh(_softplus(x)), _FLAT, _IDENTITY, reach=19.5, switch=1.07
 )
 GELU = SmoothFunction(
     _gelu_step, lambda x: x * _normal_cdf(x), _FLAT, _IDENTITY, reach=6.5, switch=0.75

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from onesigma.moments.tails import standard_deviation, tails, upper_probability
+from onesigma.moments.tails import standard_deviation, tails_beyond, upper_probability
 
 Moments: TypeAlias = tuple[Tensor, Tensor]
 Slope: TypeAlias = float | Tensor
@@ -34,10 +34,9 @@ def maximum(mean_a: Tensor, var_a: Tensor, mean_b: Tensor, var_b: Tensor) -> Mom
     """
     gap = mean_a - mean_b
     total = var_a + var_b
-    std = standard_deviation(total)
-    tail = tails(gap.abs() / std)
+    std, tail = tails_beyond(gap, total)
     top = torch.where(gap > 0, var_a, var_b)
-    mean = torch.maximum(mean_a, mean_b) + std * tail.first
+    mean = torch.maximum(mean_a, mean_b) + torch.where(total > 0, std * tail.first, 0.0)
     spread = (tail.second - tail.first * tail.first).clamp(min=0)
     return mean, top * (1 - 2 * tail.zeroth).clamp(min=0) + total * spread
 
@@ -103,12 +102,11 @@ def _ramp(mean: Tensor, var: Tensor, low: float | None, high: float | None) -> _
 
 def _above(mean: Tensor, var: Tensor, knot: float) -> Moments:
     """E[(x − knot)₊] − (m − knot)₊, and the variance of (x − knot)₊."""
-    centred = mean - knot
-    std = standard_deviation(var)
-    tail = tails(centred.abs() / std)
+    centred = mean - knot if knot else mean
+    std, tail = tails_beyond(centred, var)
     linear = torch.where(centred > 0, (1 - 2 * tail.zeroth).clamp(min=0), 0.0)
     spread = (tail.second - tail.first * tail.first).clamp(min=0)
-    return std * tail.first, var * (linear + spread)
+    return torch.where(var > 0, std * tail.first, 0.0), var * (linear + spread)
 
 
 def _bounded_ramp(mean: Tensor, var: Tensor, low: float, high: float) -> _Ramp:

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 
 from onesigma.moments.piecewise import Moments
-from onesigma.moments.tails import standard_deviation, tails
+from onesigma.moments.tails import standard_deviation, tails_beyond
 
 _HERMITE_POINTS = 20
 _LEGENDRE_POINTS = 24
-_REACH = 7.0  # P(|z| > 7) = 3e-12
+_REACH = 7.5  # P(|z| > 7.5) = 6e-14; wider panels would want more points
 _INV_SQRT_2PI = 0.3989422804014327
 
 Line = tuple[float, float]  # intercept, slope
@@ -72,7 +72,8 @@ def smooth_moments(function: SmoothFunction, mean: Tensor, var: Tensor, at_mean:
 def _narrow(function: SmoothFunction, mean: Tensor, var: Tensor, at_mean: Tensor) -> Moments:
     std = standard_deviation(var)
     z, weights = _between_kinks(function, mean, std) if function.kinks else _everywhere(mean)
-    step = function.step(mean.unsqueeze(-1), std.unsqueeze(-1) * z)
+    deviation = torch.where(var > 0, std, 0.0)  # no variance, no step: f(m), 0 bit for bit
+    step = function.step(mean.unsqueeze(-1), deviation.unsqueeze(-1) * z)
     shift = (weights * step).sum(-1)
     rest = step - shift.unsqueeze(-1)
     return at_mean + shift, (weights * rest * rest).sum(-1)
@@ -109,8 +110,8 @@ def _wide(function: SmoothFunction, mean: Tensor, var: Tensor) -> Moments:
     jump = torch.where(positive, left_at_0 - right_at_0, right_at_0 - left_at_0).to(mean.dtype)
     # In x' = ±x, chosen so that the mean is positive, the other side is x' < 0 …
     bend = torch.full_like(mean, left_slope - right_slope)
-    size, std = mean.abs(), standard_deviation(var)
-    tail = tails(size / std)
+    size = mean.abs()
+    std, tail = tails_beyond(mean, var)
     zeroth, first, second = tail.zeroth, -std * tail.first, var * tail.second  # E[x'ⁿ; x' < 0]
 
     rest = _rest(function, mean, var, std)

@@ -82,6 +82,9 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
         if node.target in (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.detach_.default):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+        # The dtype at capture, asserted at run time, would forbid .double() and the like.
+        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
     graph.eliminate_dead_code()
     # A module of our own: the exported one refuses .eval() and keeps constants off .to().
     return fx.GraphModule(module, graph)
@@ -103,10 +106,16 @@ def _require_finite(model: nn.Module) -> None:
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if tensor.is_meta:
             raise ModelError(f"{name} is on the meta device, without values: load weights first.")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        # A buffer may hold −∞ on purpose, as a mask.
+        fit = torch.isfinite if isinstance(tensor, nn.Parameter) else _is_number
+        if tensor.is_floating_point() and not bool(fit(tensor).all()):
             raise ModelError(
                 f"{name} holds NaN or infinity: the training diverged or the file is bad."
             )
+
+
+def _is_number(tensor: Tensor) -> Tensor:
+    return ~torch.isnan(tensor)
 
 
 def _compute_dtype(model: nn.Module) -> torch.dtype | None:
@@ -154,7 +163,7 @@ def _export(
 ) -> tuple[torch.export.ExportedProgram, bool]:
     try:
         exported = export(model, examples, dynamic=True)
-        return exported, _has_dynamic_batch(exported)
+        return exported, _has_dynamic_batch(exported) and _takes_another_batch(exported, examples)
     except Exception:
         try:
             return export(model, examples, dynamic=False), False
@@ -170,6 +179,18 @@ def _has_dynamic_batch(exported: torch.export.ExportedProgram) -> bool:
     names = set(exported.graph_signature.user_inputs)
     inputs = [n for n in exported.graph.nodes if n.op == "placeholder" and n.name in names]
     return all(isinstance(n.meta["val"].shape[0], torch.SymInt) for n in inputs)
+
+
+def _takes_another_batch(
+    exported: torch.export.ExportedProgram, examples: tuple[Tensor, ...]
+) -> bool:
+    """``x.reshape(4, -1)`` is captured with a symbolic batch of which only 4 works: try another."""
+    try:
+        with torch.no_grad(), _quiet():
+            exported.module(check_guards=False)(*(torch.cat([x, x[:1]]) for x in examples))
+    except Exception:
+        return False
+    return True
 
 
 def _training_only_sites(

@@ -62,7 +62,10 @@ class Peak(NamedTuple):
 
 
 def confidence_and_entropy(
-    results: Sequence[Result], path: Path | str, classes: int | None = None
+    results: Sequence[Result],
+    path: Path | str,
+    classes: int | None = None,
+    random_is: str = "",
 ) -> None:
     """Draw one row per method and write the figure to `path` as PNG, whole or not at all.
 
@@ -76,6 +79,7 @@ def confidence_and_entropy(
         path: the file to write; its folder must exist.
         classes: number of classes, which bounds entropy by its logarithm; None takes the largest
             entropy seen.
+        random_is: what the random inputs are, for the footnote.
     """
     if not results:
         raise ValueError("No results to draw: pass at least one (method name, values) pair.")
@@ -87,7 +91,7 @@ def confidence_and_entropy(
     for row, (name, quantities) in enumerate(values):
         _draw_row(axes[row], name, quantities, highest)
     _dress(axes)
-    _caption(figure)
+    _caption(figure, random_is)
     with replacing(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
 
@@ -225,12 +229,13 @@ def _dress(axes: npt.NDArray[np.object_]) -> None:
         bottom.set_xlabel(unit, fontsize=10, color=INK)
 
 
-def _caption(figure: Figure) -> None:
+def _caption(figure: Figure, random_is: str) -> None:
     """Title, legend and footnote, a fixed number of inches from the edges for any row count."""
     height = float(figure.get_size_inches()[1])
     top = 1 - 0.3 / height
     figure.text(0.012, top, TITLE, fontsize=16, fontweight="bold", color=INK, va="center")
-    figure.text(0.012, 0.12 / height, FOOTNOTE, fontsize=9, color=SOFT)
+    footnote = f"{FOOTNOTE} Random input: {random_is}." if random_is else FOOTNOTE
+    figure.text(0.012, 0.12 / height, footnote, fontsize=9, color=SOFT)
     handles = [
         Line2D([], [], color=style.colour, linestyle=style.dashes, linewidth=2.5, label=style.label)
         for style in STYLE.values()

@@ -43,9 +43,12 @@ def _rrelu(
 def _clamp(
     op: Op, mean: Tensor, var: Tensor, low: float | None = None, high: float | None = None
 ) -> Moments:
+    at_mean = op(mean, low, high)
+    if low is not None and high is not None:
+        low = min(low, high)  # crossed bounds: torch returns the upper one
     knots = [float(edge) for edge in (low, high) if edge is not None]
     slopes = [0.0] * (low is not None) + [1.0] + [0.0] * (high is not None)
-    return piecewise_linear(mean, var, op(mean, low, high), knots, slopes)
+    return piecewise_linear(mean, var, at_mean, knots, slopes)
 
 
 def _hardtanh(op: Op, mean: Tensor, var: Tensor, low: float = -1, high: float = 1) -> Moments:
@@ -77,9 +80,12 @@ def _gelu(op: Op, mean: Tensor, var: Tensor, *, approximate: str = "none") -> Mo
 
 
 def _softplus(op: Op, mean: Tensor, var: Tensor, beta: float = 1, threshold: float = 20) -> Moments:
-    at_mean = beta * op(mean, beta, threshold)
-    out_mean, out_var = smooth_moments(functions.SOFTPLUS, beta * mean, beta * beta * var, at_mean)
-    return out_mean / beta, out_var / (beta * beta)
+    at_mean = op(mean, beta, threshold)
+    out_mean, out_var = smooth_moments(
+        functions.SOFTPLUS, beta * mean, beta * beta * var, beta * at_mean
+    )
+    # β y / β need not be y to the last bit; without variance it has to be.
+    return torch.where(var > 0, out_mean / beta, at_mean), out_var / (beta * beta)
 
 
 def _log_sigmoid(op: Op, mean: Tensor, var: Tensor) -> Moments:

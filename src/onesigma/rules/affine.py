@@ -39,14 +39,21 @@ def _product(op: Op) -> RuleFunction:
 
     def apply(a: Value, b: Value) -> Gaussian:
         if isinstance(a, Gaussian) and isinstance(b, Tensor):
-            return Gaussian(op(a.mean, b), op(a.var, b * b))
+            var = a.var if _keeps_batch(op, a) else a.expanded().var
+            return Gaussian(op(a.mean, b), op(var, b * b))
         if isinstance(a, Tensor) and isinstance(b, Gaussian):
-            return Gaussian(op(a, b.mean), op(a * a, b.var))
+            var = b.var if _keeps_batch(op, b, right=True) else b.expanded().var
+            return Gaussian(op(a, b.mean), op(a * a, var))
         assert isinstance(a, Gaussian)
         assert isinstance(b, Gaussian)
-        return _uncertain_product(op, a, b)
+        return _uncertain_product(op, a.expanded(), b.expanded())
 
     return apply
+
+
+def _keeps_batch(op: Op, x: Gaussian, *, right: bool = False) -> bool:
+    """Whether a var with a batch of 1 fits: not bmm, not a product that sums over the batch."""
+    return op is not aten.bmm.default and x.mean.dim() > (2 if right else 1)
 
 
 def _uncertain_product(op: Op, a: Gaussian, b: Gaussian) -> Gaussian:
@@ -60,9 +67,10 @@ for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
     register(_op, Rule(_product(_op), "product", frozenset({INDEPENDENT, SEPARATE})))
 
 
-@rule(aten.addmm.default, assumes=(INDEPENDENT,))
-def addmm(bias: Tensor, x: Gaussian, weight: Tensor) -> Gaussian:
-    """Matrix product plus a certain bias, as ``linear``."""
-    return Gaussian(
-        aten.addmm.default(bias, x.mean, weight), aten.mm.default(x.var, weight * weight)
-    )
+@rule(aten.addmm.default, family="linear", assumes=(INDEPENDENT,))
+def addmm(
+    bias: Tensor, x: Gaussian, weight: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Gaussian:
+    """Matrix product plus a certain bias, β b + α x w, as ``linear``."""
+    mean = aten.addmm.default(bias, x.mean, weight, beta=beta, alpha=alpha)
+    return Gaussian(mean, alpha * alpha * aten.mm.default(x.var, weight * weight))

@@ -34,32 +34,37 @@ def var_of(x: Any) -> Any:
     return x.var if isinstance(x, Gaussian) else 0.0
 
 
-@rule(aten.add.Tensor, aten.add.Scalar, assumes=(SEPARATE,))
+@rule(aten.add.Tensor, aten.add.Scalar, family="sum", assumes=(SEPARATE,))
 def add(a: Any, b: Any, *, alpha: float = 1) -> Gaussian:
-    """Y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b.
+    """y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b.
 
-    Exact if a and b share no noise. Branches of a residual do: the report says where.
+    Exact if a and b share no noise, or are one and the same: then Var[y] = (1 + α)² v.
+    Branches of a residual do share noise: the report says where.
     """
     mean = aten.add(mean_of(a), mean_of(b), alpha=alpha)
+    if a is b:
+        return Gaussian(mean, (1 + alpha) ** 2 * a.var)
     return broadcast(mean, var_of(a) + alpha * alpha * var_of(b))
 
 
-@rule(aten.sub.Tensor, aten.sub.Scalar, assumes=(SEPARATE,))
+@rule(aten.sub.Tensor, aten.sub.Scalar, family="sum", assumes=(SEPARATE,))
 def sub(a: Any, b: Any, *, alpha: float = 1) -> Gaussian:
-    """Y = a − αb, as ``add``."""
+    """y = a − αb, as ``add``."""
     mean = aten.sub(mean_of(a), mean_of(b), alpha=alpha)
+    if a is b:
+        return Gaussian(mean, (1 - alpha) ** 2 * a.var)
     return broadcast(mean, var_of(a) + alpha * alpha * var_of(b))
 
 
-@rule(aten.rsub.Scalar)
+@rule(aten.rsub.Scalar, family="sum")
 def rsub(x: Gaussian, other: float, alpha: float = 1) -> Gaussian:
-    """Y = other − αx. Exact."""
+    """y = other − αx. Exact."""
     return Gaussian(aten.rsub.Scalar(x.mean, other, alpha), alpha * alpha * x.var)
 
 
-@rule(aten.neg.default)
+@rule(aten.neg.default, family="sum")
 def neg(x: Gaussian) -> Gaussian:
-    """Y = −x. Exact."""
+    """y = −x. Exact."""
     return Gaussian(-x.mean, x.var)
 
 
@@ -71,7 +76,7 @@ def neg(x: Gaussian) -> Gaussian:
     note="a product of two uncertain values is carried on as if normal",
 )
 def mul(a: Any, b: Any) -> Gaussian:
-    """Y = a b.  By a constant c:  E[y] = c m,  Var[y] = c² v.  Exact.
+    """y = a b.  By a constant c:  E[y] = c m,  Var[y] = c² v.  Exact.
 
     Two uncertain factors:  E[y] = m_a m_b,  Var[y] = v_a v_b + m_a² v_b + m_b² v_a.
     Exact if they share no noise. A value times itself is ``square``.
@@ -87,9 +92,9 @@ def mul(a: Any, b: Any) -> Gaussian:
     return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
 
 
-@rule(aten.div.Tensor, aten.div.Scalar)
+@rule(aten.div.Tensor, aten.div.Scalar, family="product")
 def div(a: Value, b: Any) -> Gaussian:
-    """Y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
+    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
     if isinstance(b, Gaussian):
         raise UnsupportedOp(
             "Division by an uncertain value has no mean: a normal divisor comes arbitrarily close "
@@ -99,7 +104,7 @@ def div(a: Value, b: Any) -> Gaussian:
     return broadcast(aten.div(a.mean, b), a.var / (b * b))
 
 
-@rule(aten.pow.Tensor_Scalar, assumes=(NORMAL,))
+@rule(aten.pow.Tensor_Scalar, family="elementwise", assumes=(NORMAL,))
 def power(x: Gaussian, exponent: float) -> Gaussian:
     """Powers 1 and 2 of a normal. Exact."""
     if exponent == 1:
@@ -112,7 +117,7 @@ def power(x: Gaussian, exponent: float) -> Gaussian:
     )
 
 
-@rule(aten.maximum.default, assumes=(SEPARATE, NORMAL), note="Clark 1961")
+@rule(aten.maximum.default, family="maximum", assumes=(SEPARATE, NORMAL), note="Clark 1961")
 def maximum(a: Value, b: Value) -> Gaussian:
     """The larger of two, see ``moments.piecewise.maximum``."""
     zero = torch.zeros_like(mean_of(a))
@@ -127,7 +132,7 @@ def _reduction(op: Any, *, average: bool) -> RuleFunction:
     def apply(
         x: Gaussian, dim: list[int] | None = None, keepdim: bool = False, **kwargs: Any
     ) -> Gaussian:
-        dims = dim if dim is not None else list(range(x.mean.dim()))
+        dims = dim or list(range(x.mean.dim()))  # no dims means all
         over_batch = any(d % x.mean.dim() == 0 for d in dims)
         var = x.expanded().var if over_batch else x.var
         n = prod(x.mean.shape[d] for d in dims) if average else 1

@@ -26,7 +26,7 @@ def _moments(x: Value) -> tuple[Tensor, Tensor | float]:
     return (x.mean, x.var) if isinstance(x, Gaussian) else (x, 0.0)
 
 
-@rule(aten.dropout.default, source=True)
+@rule(aten.dropout.default, family="dropout", source=True)
 def dropout(x: Value, p: float, train: bool) -> Value:
     """Inverted dropout, y = x z / q with z ~ Bernoulli(q): PyTorch, Keras, ONNX.
 
@@ -43,6 +43,7 @@ def dropout(x: Value, p: float, train: bool) -> Value:
 
 @rule(
     aten.feature_dropout.default,
+    family="dropout",
     source=True,
     shared=True,
     note="a channel's elements drop together; sums over them spread more than carried",
@@ -52,7 +53,7 @@ def feature_dropout(x: Value, p: float, train: bool) -> Value:
     return dropout(x, p, train)
 
 
-@rule(aten.alpha_dropout.default, source=True)
+@rule(aten.alpha_dropout.default, family="dropout", source=True)
 def alpha_dropout(x: Value, p: float, train: bool) -> Value:
     """Alpha dropout, y = a (x z + α' (1 − z)) + b, which keeps mean 0 and variance 1 (SELU nets).
 
@@ -73,6 +74,7 @@ def alpha_dropout(x: Value, p: float, train: bool) -> Value:
 
 @rule(
     aten.feature_alpha_dropout.default,
+    family="dropout",
     source=True,
     shared=True,
     note="a channel's elements drop together; sums over them spread more than carried",
@@ -96,4 +98,4 @@ def classic_dropout(x: Value, p: float, train: bool) -> Value:
 
 
 # For networks trained with classic dropout: merged over the common table.
-CLASSIC: RuleTable = {aten.dropout.default: Rule(classic_dropout, "own", source=True)}
+CLASSIC: RuleTable = {aten.dropout.default: Rule(classic_dropout, "dropout", source=True)}

@@ -18,7 +18,7 @@ def _per_channel(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape([1, -1] + [1] * (like.dim() - 2))
 
 
-@rule(aten.batch_norm.default)
+@rule(aten.batch_norm.default, family="norm")
 def batch_norm(
     x: Gaussian,
     weight: Tensor | None,
@@ -44,7 +44,7 @@ def batch_norm(
     return Gaussian(mean, x.var * _per_channel(gain * gain, x.mean))
 
 
-@rule(aten.instance_norm.default, assumes=(ALWAYS_APPROXIMATE,), note=_FROM_MEANS)
+@rule(aten.instance_norm.default, family="norm", assumes=(ALWAYS_APPROXIMATE,), note=_FROM_MEANS)
 def instance_norm(
     x: Gaussian,
     weight: Tensor | None,
@@ -64,7 +64,12 @@ def instance_norm(
     return _scaled(_standardise(x, list(range(2, x.mean.dim())), eps), weight, bias)
 
 
-@rule(aten.group_norm.default, assumes=(ALWAYS_APPROXIMATE, INDEPENDENT), note=_FROM_MEANS)
+@rule(
+    aten.group_norm.default,
+    family="norm",
+    assumes=(ALWAYS_APPROXIMATE, INDEPENDENT),
+    note=_FROM_MEANS,
+)
 def group_norm(
     x: Gaussian,
     num_groups: int,
@@ -81,7 +86,12 @@ def group_norm(
     return _scaled(Gaussian(normal.mean.flatten(1, 2), normal.var.flatten(1, 2)), weight, bias)
 
 
-@rule(aten.layer_norm.default, assumes=(ALWAYS_APPROXIMATE, INDEPENDENT), note=_FROM_MEANS)
+@rule(
+    aten.layer_norm.default,
+    family="norm",
+    assumes=(ALWAYS_APPROXIMATE, INDEPENDENT),
+    note=_FROM_MEANS,
+)
 def layer_norm(
     x: Gaussian,
     normalized_shape: list[int],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import product
 from math import ceil, prod
 from typing import Any
@@ -17,7 +18,7 @@ from onesigma.rules.table import INDEPENDENT, NORMAL, Op, Rule, RuleFunction, re
 
 aten = torch.ops.aten
 
-_CLARK = "maximum pair by pair, each pair's result taken as normal (Clark 1961)"
+_CLARK = "maximum member by member, each result taken as normal (Clark 1961)"
 # Stands for −∞ in padding: no std comes near it, and unlike −∞ it subtracts from itself.
 _VERY_LOW = -1e30
 
@@ -47,7 +48,8 @@ def _average_pool(op: Op, dims: int) -> RuleFunction:
         mean, var = op(x.mean, *args), op(x.var, *args)
         if divisor_override is None and not any(padding) and not ceil_mode:
             return Gaussian(mean, var / prod(_sizes(kernel_size, dims)))
-        ones = torch.ones_like(x.mean[:1, :1])
+        # One sample, one channel; (batch, size) without channels is a valid input too.
+        ones = torch.ones_like(x.mean[(slice(1),) * (x.mean.dim() - dims)])
         cells = _window_count(ones, kernel_size, list(stride), list(padding), ceil_mode, dims)
         return Gaussian(mean, var * (op(ones, *args) / cells))
 
@@ -88,7 +90,7 @@ def _adaptive_windows(size: int, windows: int) -> tuple[list[int], list[int]]:
 
 
 def _max_pool(op: Op, dims: int) -> RuleFunction:
-    """Maximum over a window, as a tree of pairs. Exact for one pair of independent normals."""
+    """Maximum over a window, member by member. Exact for one pair of independent normals."""
 
     def apply(
         x: Gaussian,
@@ -126,11 +128,13 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
 
 
 def maximum_of(members: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The largest of several, in a tree of pairs: neighbours first."""
-    while len(members) > 1:
-        paired = [maximum(*a, *b) for a, b in zip(members[0::2], members[1::2], strict=False)]
-        members = paired + members[len(paired) * 2 :]
-    return members[0]
+    """The largest of several, one after the other.
+
+    A chain, and not a tree of pairs: each new member is truly normal, so only one side of a pair
+    is an approximation. Of 64 equal normals the chain's std is 0.84 of the true one, a tree's 0.59;
+    sorting the members first gains nothing (docs/how-it-works.md).
+    """
+    return reduce(lambda top, member: maximum(*top, *member), members)
 
 
 def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
@@ -161,7 +165,8 @@ def _maximum_along(x: Gaussian, axis: int, start: int, stop: int) -> Gaussian:
 def _maximum_over(x: Gaussian, dim: Sequence[int] = (), keepdim: bool = False) -> Gaussian:
     """The largest over whole dims (global max pooling)."""
     value = x.expanded()
-    for axis in sorted((d % value.mean.dim() for d in dim), reverse=True):
+    dims = dim or range(value.mean.dim())  # no dims means all
+    for axis in sorted((d % value.mean.dim() for d in dims), reverse=True):
         value = _maximum_along(value, axis, 0, value.mean.shape[axis])
         if not keepdim:
             value = Gaussian(value.mean.squeeze(axis), value.var.squeeze(axis))

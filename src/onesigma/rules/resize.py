@@ -35,12 +35,17 @@ def _axis_weights(op: Op, like: Tensor, axis: int, dims: int, args: tuple[Any, .
     """The (in, out) matrix of one axis: unit vectors as channels, the other axes of size one."""
     size = like.shape[2 + axis]
     shape = [1, size] + [size if d == axis else 1 for d in range(dims)]
-    unit = torch.eye(size, dtype=like.dtype, device=like.device).reshape(shape)
-    resized: Tensor = op(unit, *args)
-    for other in reversed(range(dims)):
-        if other != axis:
-            resized = resized.select(2 + other, 0)
-    return resized[0]
+    # From a list, so that it is a constant that .to() moves; torch.eye would fix its dtype.
+    rows = [[float(i == j) for j in range(size)] for i in range(size)]
+    unit = torch.tensor(rows, dtype=like.dtype, device=like.device).reshape(shape)
+    output_size, align_corners, scales = args
+    # The other axes stay of size one: a scale below one would leave nothing of them.
+    if output_size is not None:
+        output_size = [n if d == axis else 1 for d, n in enumerate(output_size)]
+    if scales is not None:
+        scales = [s if d == axis else 1.0 for d, s in enumerate(scales)]
+    resized: Tensor = op(unit, output_size, align_corners, scales)
+    return resized.reshape(size, -1)
 
 
 for _dims, _op in enumerate(

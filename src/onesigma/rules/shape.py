@@ -14,7 +14,6 @@ from onesigma.rules.table import Op, Rule, RuleFunction, passthrough, register, 
 aten = torch.ops.aten
 
 passthrough(
-    aten.view.default,
     aten.reshape.default,
     aten.flatten.using_ints,
     aten.unflatten.int,
@@ -64,13 +63,19 @@ passthrough(
 )
 
 
-@rule(operator.getitem)
+@rule(aten.view.default, family="passthrough")
+def view(x: Gaussian, shape: list[int]) -> Gaussian:
+    """A view of the mean need not be one of the variance, whose batch may be expanded from 1."""
+    return Gaussian(aten.view.default(x.mean, shape), aten.reshape.default(x.expanded().var, shape))
+
+
+@rule(operator.getitem, family="passthrough")
 def getitem(values: Sequence[Value], index: int) -> Value:
     """Take one of several outputs (split, chunk, unbind)."""
     return values[index]
 
 
-@rule(aten.sym_size.int)
+@rule(aten.sym_size.int, family="passthrough")
 def sym_size(x: Gaussian, dim: int) -> int:
     """A shape is certain."""
     return x.mean.shape[dim]
@@ -94,15 +99,20 @@ def _full_var(x: Value) -> Tensor:
     return x.expanded().var if isinstance(x, Gaussian) else torch.zeros_like(x)
 
 
-@rule(aten.pad.default)
+@rule(aten.pad.default, family="passthrough")
 def pad(x: Gaussian, pad: list[int], mode: str = "constant", value: float | None = None) -> Value:
     """Constant padding adds certain values; the other modes copy elements. Exact."""
     mean = aten.pad.default(x.mean, pad, mode, value)
-    return Gaussian(mean, aten.pad.default(x.var, pad, mode, None))
+    return Gaussian(mean, aten.pad.default(_var_to_pad(x, pad), pad, mode, None))
 
 
-@rule(aten.constant_pad_nd.default)
+@rule(aten.constant_pad_nd.default, family="passthrough")
 def constant_pad_nd(x: Gaussian, pad: list[int], value: float = 0) -> Gaussian:
     """Padding adds certain values. Exact."""
     mean = aten.constant_pad_nd.default(x.mean, pad, value)
-    return Gaussian(mean, aten.constant_pad_nd.default(x.var, pad))
+    return Gaussian(mean, aten.constant_pad_nd.default(_var_to_pad(x, pad), pad))
+
+
+def _var_to_pad(x: Gaussian, pad: list[int]) -> Tensor:
+    """In full shape if the batch itself is padded."""
+    return x.expanded().var if len(pad) == 2 * x.mean.dim() else x.var

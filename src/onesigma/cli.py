@@ -1,0 +1,87 @@
+"""The command line. Thin: each command parses its options and calls the library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from onesigma.errors import OnesigmaError
+from onesigma.version import __version__
+
+_EXAMPLES = """examples:
+  onesigma demo                 convert the shipped smartwatch network, compare, draw
+  onesigma demo --train         train that network anew first (about a minute)
+  onesigma demo --json          the figures for a script
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns 0, or 1 after an error that was explained; 2 for wrong usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except OnesigmaError as error:
+        if options.debug:
+            raise
+        print(f"onesigma: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if options.debug or error.name is None or error.name.startswith("onesigma"):
+            raise
+        print(
+            f"onesigma: this command needs {error.name}. "
+            f"Install it with: pip install 'onesigma[{options.command}]'",
+            file=sys.stderr,
+        )
+        return 1
+    except KeyboardInterrupt:
+        print("onesigma: interrupted; nothing half-written was left behind.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="onesigma",
+        description="A trained network in, its answer and its doubt out, from one forward pass.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"onesigma {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="a real smartwatch network against Monte Carlo")
+    demo.add_argument("--train", action="store_true", help="train the network anew first")
+    demo.add_argument("--quick", action="store_true", help="fewer timing repeats")
+    demo.add_argument("--json", action="store_true", help="print the figures as JSON")
+    demo.add_argument(
+        "--output",
+        type=Path,
+        default=Path("out"),
+        metavar="FOLDER",
+        help="where the picture (and, with --train, the weights) go; default: out",
+    )
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> None:
+    # Imported here: the demo's extras (matplotlib, tqdm) are not needed by the other commands.
+    from onesigma.demo import checkpoint, run, train
+
+    if options.train:
+        options.output.mkdir(parents=True, exist_ok=True)
+        trained = train.train(path=options.output / "watch.safetensors")
+    else:
+        trained = checkpoint.load()
+    result, converted = run.run(trained, repeats=10 if options.quick else 50)
+    picture = run.draw(result, options.output)
+    if options.json:
+        print(json.dumps(result.to_dict(), indent=2))
+        return
+    print(converted.report, end="\n\n")
+    print(run.show(result), end="\n\n")
+    print(f"Picture: {picture}")

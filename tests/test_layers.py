@@ -1,0 +1,151 @@
+"""The direction of imports, and the size of files and functions, as laws.
+
+gaussian ← moments ← rules ← passes, propagate ← convert ← baselines, saving, cli
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import onesigma
+
+ROOT = Path(onesigma.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# What a part of the package may import of the package; longest prefix wins, a folder by its name.
+LEAVES = {"errors", "text_table", "version", "whole_file"}
+VALUES = LEAVES | {"gaussian"}
+GRAPH = VALUES | {"rules", "passes"}
+MODEL = GRAPH | {"propagate", "report", "prediction", "head", "converted", "moments"}
+MAY_IMPORT = {
+    "errors": set(),
+    "text_table": set(),
+    "version": set(),
+    "whole_file": set(),
+    "gaussian": LEAVES,
+    "moments": VALUES | {"moments"},
+    "rules": VALUES | {"moments", "rules"},
+    "passes": GRAPH,
+    "propagate": GRAPH,
+    "report": GRAPH,
+    "prediction": LEAVES,
+    "head": VALUES,
+    "converted": GRAPH | {"prediction", "report"},
+    "convert": MODEL,
+    "baselines": MODEL | {"convert", "baselines"},
+    "fidelity": MODEL | {"convert", "baselines"},
+    "graph_json": LEAVES,
+    "saving": MODEL | {"convert", "graph_json"},
+    "metrics": LEAVES | {"prediction", "metrics"},
+    "plots": LEAVES | {"prediction", "metrics", "plots"},
+    "data": LEAVES | {"data"},
+}
+# On top of everything: free to import what they like.
+TOP = {"__init__", "demo", "cli"}
+
+
+def part(path: Path) -> str:
+    """The top-level module or folder that a file of the package belongs to."""
+    first = path.relative_to(ROOT).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Every module named in an import, wherever it stands; relative ones made absolute."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively"
+            module = node.module or ""
+            found.add(module)
+            if module == "onesigma":
+                found |= {f"onesigma.{alias.name}" for alias in node.names}
+    return found - {"onesigma"} if path.name != "__init__.py" else found
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_imports_go_one_way(path):
+    if part(path) in TOP:
+        return
+    assert part(path) in MAY_IMPORT, f"say in MAY_IMPORT what {part(path)} may import"
+    own = {name.split(".")[1] for name in imports(path) if name.startswith("onesigma.")}
+    assert own <= MAY_IMPORT[part(path)] | {part(path)}
+
+
+def test_the_law_has_no_dead_entries():
+    assert set(MAY_IMPORT) <= {part(path) for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_libraries_stay_where_they_belong(path):
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert not roots & {"pickle", "dill", "cloudpickle", "marshal", "shelve", "torchvision"}
+    if part(path) not in ("plots", "demo", "cli"):
+        assert not roots & {"matplotlib", "seglearn", "tqdm"} or part(path) == "data"
+    if part(path) in ("moments", "rules", "gaussian", "passes", "propagate", "convert", "head"):
+        assert not roots & {"scipy", "sklearn", "safetensors", "matplotlib"}
+
+
+def test_only_plots_draw():
+    drawing = {part(p) for p in FILES if any(n.startswith("matplotlib") for n in imports(p))}
+    assert drawing <= {"plots"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_is_evaluated_or_unpickled(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            assert name not in {"eval", "exec", "compile", "torch.load", "torch.save", "__import__"}
+
+
+def test_the_engine_knows_no_op():
+    tree = ast.parse((ROOT / "propagate.py").read_text())
+    names = {
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)
+    }
+    assert not [name for name in names if "aten" in name or "torch.ops" in name]
+
+
+@pytest.mark.parametrize("folder", ["gaussian", "moments"])
+def test_the_maths_knows_no_graph(folder):
+    for path in FILES:
+        if part(path) == folder:
+            text = path.read_text()
+            assert "fx." not in text
+            assert "torch.ops" not in text
+
+
+MAX_LINES = 300
+MAX_FUNCTION = 40
+# function → reason; nothing else may be longer.
+LONG_FUNCTIONS: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_files_are_short(path):
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_functions_are_short(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            key = f"{named(path)}:{node.name}"
+            assert function_lines(node) <= MAX_FUNCTION or key in LONG_FUNCTIONS, key
+
+
+def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the ``def`` to the end, its docstring not counted."""
+    total = node.end_lineno - node.lineno + 1
+    if ast.get_docstring(node) is not None:
+        docstring = node.body[0]
+        total -= docstring.end_lineno - docstring.lineno + 1
+    return total
