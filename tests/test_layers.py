@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "converted": GRAPH | {"prediction", "report"},
     "convert": MODEL,
     "baselines": MODEL | {"convert", "baselines"},
+    "fidelity": MODEL | {"convert", "baselines"},
     "graph_json": LEAVES,
     "saving": MODEL | {"convert", "graph_json"},
     "metrics": LEAVES | {"prediction", "metrics"},

@@ -13,6 +13,8 @@ from onesigma.errors import (
     OnesigmaError,
     UnsupportedOp,
 )
+from onesigma.fidelity.audit import Audit, audit
+from onesigma.fidelity.calibrate import calibrate
 from onesigma.gaussian import Gaussian
 from onesigma.prediction import Prediction
 from onesigma.report import Report
@@ -22,6 +24,7 @@ from onesigma.version import __version__
 
 __all__ = [
     "Assumption",
+    "Audit",
     "CaptureError",
     "Converted",
     "DataError",
@@ -36,6 +39,8 @@ __all__ = [
     "Report",
     "UnsupportedOp",
     "__version__",
+    "audit",
+    "calibrate",
     "convert",
     "load",
     "mc_dropout",

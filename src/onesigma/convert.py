@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from onesigma import head
 from onesigma.converted import Converted, Settings
@@ -16,6 +16,7 @@ from onesigma.passes.flow import Flow, trace_noise
 from onesigma.passes.fold import fold
 from onesigma.passes.locate import describe
 from onesigma.passes.prepare import Prepared, prepare
+from onesigma.passes.scale import scale_weights
 from onesigma.propagate import Propagate
 from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
@@ -57,7 +58,7 @@ def convert(
     """
     _one_of("task", task, ("classification", "regression"))
     _one_of("dropout", dropout, ("inverted", "classic"))
-    rules: RuleTable = RULES if dropout == "inverted" else {**RULES, **CLASSIC}
+    rules = rules_for(dropout)
 
     prepared = prepare(model, example_input, task, class_dim)
     source, prior = prepared.graph, _prior(input_std, prepared)
@@ -67,26 +68,47 @@ def convert(
     _require_randomness(report, flow)
 
     settings = _settings(prepared, task, draws, sampling, dropout)
-    propagated = _Propagated(prepared, rules, settings, prior)
-    network = plain_module(export(propagated, prepared.examples, dynamic=prepared.dynamic_batch))
+    return assemble(source, prepared.examples, report, settings, prior)
+
+
+def rules_for(dropout: str) -> RuleTable:
+    """The table of rules; classic dropout is another rule in the same place."""
+    return RULES if dropout == "inverted" else {**RULES, **CLASSIC}
+
+
+def assemble(
+    source: fx.GraphModule,
+    examples: tuple[Tensor, ...],
+    report: Report,
+    settings: Settings,
+    prior: Tensor | None,
+) -> Converted:
+    """Propagate, re-trace, fold: from a prepared graph to the deliverable."""
+    propagated = _Propagated(source, examples, settings, prior)
+    dynamic = settings.input_shapes[0][0] is None
+    network = plain_module(export(propagated, examples, dynamic=dynamic))
     if prior is not None:
         fold(network, _PRIOR)
-    return Converted(network, source, report, settings).eval()
+    scale_weights(network)
+    return Converted(network, source, report, settings, prior).eval()
 
 
 class _Propagated(nn.Module):
     """The network as the engine runs it; retraced once, then thrown away."""
 
     def __init__(
-        self, prepared: Prepared, rules: RuleTable, settings: Settings, prior: Tensor | None
+        self,
+        source: fx.GraphModule,
+        examples: tuple[Tensor, ...],
+        settings: Settings,
+        prior: Tensor | None,
     ) -> None:
         super().__init__()
-        self.source = prepared.graph
-        self.rules = rules
+        self.source = source
         self.settings = settings
         self.register_buffer(_PRIOR, prior)
         if settings.task == "classification":
-            logits = prepared.graph(*prepared.examples)[0]
+            logits = source(*examples)[0]
             classes = _classes(logits, settings.class_dim)
             draws = head.fixed_draws(settings.draws, classes, settings.sampling)
             self.register_buffer("draws", draws.to(logits))
@@ -94,7 +116,8 @@ class _Propagated(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         prior = self.get_buffer(_PRIOR) if self._buffers[_PRIOR] is not None else None
         values: list[Value] = [x if prior is None else Gaussian(x, prior) for x in inputs]
-        (out,) = Propagate(self.source, self.rules).run(*values)
+        rules, gains = rules_for(self.settings.dropout), self.settings.gains
+        (out,) = Propagate(self.source, rules, gains).run(*values)
         dim = self.settings.class_dim
         if isinstance(out, Tensor):
             doubt = head.certain(out, dim) if self.settings.task == "classification" else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Settings:
     dropout: str
     input_shapes: tuple[tuple[int | None, ...], ...]
     input_dtypes: tuple[str, ...]
+    gains: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -40,13 +41,22 @@ class Converted(nn.Module):
         network: the graph, sharing its weights with the original model.
         source: the original network as a graph, dropout sites included (the Monte-Carlo reference).
         report: what was converted, by which rule, and how exactly.
+        settings: how it was converted.
+        input_var: variance of the input prior, with a batch of one, or None.
     """
 
     def __init__(
-        self, network: fx.GraphModule, source: fx.GraphModule, report: Report, settings: Settings
+        self,
+        network: fx.GraphModule,
+        source: fx.GraphModule,
+        report: Report,
+        settings: Settings,
+        input_var: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.input_var: Tensor | None
+        self.register_buffer("input_var", input_var)
         # Not a submodule: its weights are those of ``network``, and are not to be listed twice.
         self._source = (source,)
         self.report = report
@@ -57,7 +67,7 @@ class Converted(nn.Module):
         return self._source[0]
 
     def forward(self, *inputs: Tensor) -> Prediction:
-        answer = self.network(*self._checked(inputs))
+        answer = self.network(*self.checked(inputs))
         return Prediction(*answer, class_dim=self.settings.class_dim)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Converted:
@@ -78,7 +88,8 @@ class Converted(nn.Module):
         self.settings = replace(self.settings, input_dtypes=dtypes)
         return self
 
-    def _checked(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    def checked(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """The inputs as the network takes them; raises InputError if they do not fit."""
         dtypes = tuple(getattr(torch, name) for name in self.settings.input_dtypes)
         return check_inputs(inputs, self.settings.input_shapes, dtypes)
 

@@ -73,7 +73,8 @@ def decode_graph(content: dict[str, Any]) -> tuple[fx.Graph, dict[str, str]]:
         elif op == "get_attr":
             node = graph.create_node("get_attr", _attribute(entry["target"], keys))
         elif op == "call_function":
-            node = graph.call_function(_target(entry["target"]), args, kwargs)
+            target = _target(entry["target"])
+            node = graph.create_node("call_function", target, args, kwargs, name=name)
         elif op == "output":
             node = graph.output(args[0])
         else:

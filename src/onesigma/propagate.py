@@ -2,6 +2,8 @@
 
 certain in  → the op itself, untouched
 anything uncertain in, or a source of noise → the op's rule
+
+A node may have a gain, a number fitted by ``calibrate`` that its variance is multiplied by.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 from torch import fx
 
 from onesigma.errors import UnsupportedOp
-from onesigma.gaussian import gaussians_in
+from onesigma.gaussian import Gaussian, gaussians_in
 from onesigma.passes.locate import describe
 from onesigma.rules.table import RuleTable
 
@@ -20,15 +22,22 @@ from onesigma.rules.table import RuleTable
 class Propagate(fx.Interpreter):
     """Run a captured graph on values that are ``Tensor`` (certain) or ``Gaussian``."""
 
-    def __init__(self, module: fx.GraphModule, rules: RuleTable) -> None:
+    def __init__(
+        self, module: fx.GraphModule, rules: RuleTable, gains: Mapping[str, float] | None = None
+    ) -> None:
         super().__init__(module)
         self.rules = rules
+        self.gains = gains or {}
 
     def run_node(self, n: fx.Node) -> Any:
         try:
-            return super().run_node(n)
+            value = super().run_node(n)
         except UnsupportedOp as error:
             raise UnsupportedOp(f"{describe(n)}: {error}") from None
+        gain = self.gains.get(n.name, 1.0)
+        if gain != 1 and isinstance(value, Gaussian):
+            return Gaussian(value.mean, value.var * gain)
+        return value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         rule = self.rules.get(target)

@@ -26,6 +26,7 @@ from onesigma.version import __version__
 from onesigma.whole_file import replacing
 
 _FORMAT = "onesigma converted model 1"
+_PRIOR = "input_var"
 
 
 def save(converted: Converted, path: str | Path) -> None:
@@ -35,6 +36,8 @@ def save(converted: Converted, path: str | Path) -> None:
         name: encode_graph(module.graph, _collect(module, tensors))
         for name, module in (("network", converted.network), ("source", converted.source))
     }
+    if converted.input_var is not None:
+        tensors[_PRIOR] = converted.input_var
     content = json.dumps(
         {
             "graphs": graphs,
@@ -123,4 +126,7 @@ def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
     settings["input_shapes"] = tuple(tuple(shape) for shape in settings["input_shapes"])
     settings["input_dtypes"] = tuple(settings["input_dtypes"])
     report = Report.from_dict(content["report"])
-    return Converted(modules["network"], modules["source"], report, Settings(**settings)).eval()
+    prior = owned.get(_PRIOR)
+    return Converted(
+        modules["network"], modules["source"], report, Settings(**settings), prior
+    ).eval()

@@ -87,7 +87,7 @@ class McDropout:
             count = min(together, self.passes - start)
             repeated = [x.repeat(count, *[1] * (x.dim() - 1)) for x in checked]
             # Seeded anew for each chunk: the caller's own draws between chunks are left alone.
-            with _seeded(self.seed, start, checked[0].device):
+            with seeded(self.seed, start, checked[0].device):
                 logits = graph(*repeated)[0]
             yield logits.reshape(count, batch, *logits.shape[1:])
 
@@ -158,7 +158,7 @@ class _Totals:
 
 
 @contextmanager
-def _seeded(seed: int | None, start: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int | None, start: int, device: torch.device) -> Iterator[None]:
     """Seed torch for the passes from ``start`` on, and leave its state as it was before."""
     if seed is None:
         yield

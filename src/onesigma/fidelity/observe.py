@@ -1,0 +1,115 @@
+"""Run Monte-Carlo dropout once and keep, per node, the mean and variance over the passes.
+
+Streaming: memory does not grow with the number of passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from onesigma import head
+from onesigma.baselines.mc_dropout import seeded, with_dropout_on
+from onesigma.converted import Converted
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+def silent(steps: Iterable[int]) -> Iterable[int]:
+    """No progress bar."""
+    return steps
+
+
+@dataclass
+class RunningMoments:
+    """Mean and variance of a stream of tensors (Welford), in float64."""
+
+    count: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    _square: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+
+    def add(self, value: Tensor) -> None:
+        self.count += 1
+        step = value.double() - self.mean
+        self.mean = self.mean + step / self.count
+        self._square = self._square + step * (value - self.mean)
+
+    @property
+    def var(self) -> Tensor:
+        return self._square / max(1, self.count - 1)
+
+
+@dataclass
+class Observed:
+    """What the passes were like: per node, and the output's probabilities in two halves."""
+
+    nodes: dict[str, RunningMoments]
+    probs: tuple[RunningMoments, RunningMoments]
+    aleatoric: RunningMoments
+    output: RunningMoments
+    passes: int
+
+    @property
+    def reference(self) -> head.Doubt:
+        """Probabilities and entropies over all passes (classes last)."""
+        first, second = self.probs
+        total = first.count + second.count
+        probs = (first.mean * first.count + second.mean * second.count) / total
+        return head.doubt(probs, self.aleatoric.mean, -1)
+
+
+@torch.no_grad()
+def observe(
+    converted: Converted,
+    inputs: Sequence[Tensor],
+    nodes: set[str],
+    passes: int,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Observed:
+    """``passes`` stochastic passes of the original network on ``inputs``."""
+    stochastic = with_dropout_on(converted.source)
+    class_dim = converted.settings.class_dim
+    classifies = converted.settings.task == "classification"
+    observed = Observed(
+        {name: RunningMoments() for name in nodes},
+        (RunningMoments(), RunningMoments()),
+        RunningMoments(),
+        RunningMoments(),
+        passes,
+    )
+    recorder = _Recorder(stochastic, observed.nodes)
+    for index in progress(range(passes)):
+        with seeded(seed, index, inputs[0].device):
+            (logits,) = recorder.run(*_with_prior(converted, inputs))
+        observed.output.add(logits)
+        if classifies:
+            log_probs = torch.log_softmax(logits.double().movedim(class_dim, -1), -1)
+            observed.probs[index % 2].add(log_probs.exp())
+            observed.aleatoric.add(-(log_probs.exp() * log_probs).sum(-1))
+    return observed
+
+
+def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The input prior is noise too: a fresh draw of it for each pass."""
+    var = converted.input_var
+    return [x if var is None else x + var.sqrt() * torch.randn_like(x) for x in inputs]
+
+
+class _Recorder(fx.Interpreter):
+    """An interpreter that shows the values of some nodes to their running moments."""
+
+    def __init__(self, module: fx.GraphModule, watched: dict[str, RunningMoments]) -> None:
+        super().__init__(module)
+        self.watched = watched
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.name in self.watched:
+            self.watched[n.name].add(value)
+        return value

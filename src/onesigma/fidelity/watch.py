@@ -1,0 +1,55 @@
+"""Look into a converted model: the mean and variance it carries at each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from onesigma.convert import rules_for
+from onesigma.converted import Converted
+from onesigma.gaussian import Gaussian, Value
+from onesigma.propagate import Propagate
+from onesigma.report import Entry
+
+# What moves elements around or adds the noise itself tells nothing new.
+_DULL = {"passthrough", "dropout"}
+
+
+def layers_of(converted: Converted) -> dict[str, Entry]:
+    """The report's entries of all ops that compute something uncertain, by node name."""
+    return {
+        entry.node: entry
+        for entry in converted.report.entries
+        if entry.status in ("exact", "approximate") and entry.rule not in _DULL
+    }
+
+
+def uncertain_inputs(converted: Converted, inputs: Sequence[Tensor]) -> list[Value]:
+    """The inputs as the engine takes them: with the prior, if there is one."""
+    prior = converted.input_var
+    return [x if prior is None else Gaussian(x, prior) for x in inputs]
+
+
+@torch.no_grad()
+def watch(converted: Converted, inputs: Sequence[Tensor], nodes: set[str]) -> dict[str, Gaussian]:
+    """The values that the engine carries at ``nodes``, gains included."""
+    watcher = _Watcher(converted, nodes)
+    watcher.run(*uncertain_inputs(converted, inputs))
+    return watcher.seen
+
+
+class _Watcher(Propagate):
+    def __init__(self, converted: Converted, nodes: set[str]) -> None:
+        settings = converted.settings
+        super().__init__(converted.source, rules_for(settings.dropout), settings.gains)
+        self.nodes = nodes
+        self.seen: dict[str, Gaussian] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.name in self.nodes and isinstance(value, Gaussian):
+            self.seen[n.name] = value.expanded()
+        return value

@@ -1,0 +1,67 @@
+"""Scale: numbers that multiply a variance move into the squared weights.
+
+1. ``c · linear(v, w²)`` becomes ``linear(v, c·w²)``.
+2. ``linear(c · v, w²)`` and ``linear(v / c, w²)`` likewise.
+
+A gain, or the 1/q of dropout, then costs a multiplication of the weights, which exporters fold into
+a constant, and no pass over the activations. Only where nothing else uses the scaled value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from onesigma.rules.table import RULES
+
+aten = torch.ops.aten
+_WEIGHT, _BIAS = 1, 2
+
+
+def scale_weights(module: fx.GraphModule) -> int:
+    """Move scalar factors into weights, in place; returns how many were moved."""
+    moved = 0
+    for node in list(module.graph.nodes):
+        if not _is_unbiased_linear(node):
+            continue
+        while factor := _scalar_factor(node.args[0]):
+            scaled = node.args[0]
+            node.update_arg(0, scaled.args[0])
+            _scale(module.graph, node, factor)
+            module.graph.erase_node(scaled)
+            moved += 1
+        users = list(node.users)
+        if len(users) == 1 and (factor := _scalar_factor(users[0])):
+            _scale(module.graph, node, factor)
+            users[0].replace_all_uses_with(node)
+            module.graph.erase_node(users[0])
+            moved += 1
+    module.graph.lint()
+    module.recompile()
+    return moved
+
+
+def _is_unbiased_linear(node: fx.Node) -> bool:
+    rule = RULES.get(node.target) if callable(node.target) else None
+    if rule is None or rule.family != "linear" or len(node.args) <= _WEIGHT:
+        return False
+    biased = len(node.args) > _BIAS and node.args[_BIAS] is not None
+    return isinstance(node.args[_WEIGHT], fx.Node) and not biased
+
+
+def _scalar_factor(node: object) -> float | None:
+    """c for ``x · c``, 1/c for ``x / c`` with a number c, if x feeds only this."""
+    if not isinstance(node, fx.Node) or len(node.users) > 1:
+        return None
+    if node.target not in (aten.mul.Tensor, aten.div.Tensor) or len(node.args) != 2:
+        return None
+    number = node.args[1]
+    if isinstance(number, bool) or not isinstance(number, int | float) or number == 0:
+        return None
+    return float(number) if node.target is aten.mul.Tensor else 1 / float(number)
+
+
+def _scale(graph: fx.Graph, linear: fx.Node, factor: float) -> None:
+    with graph.inserting_before(linear):
+        weight = graph.call_function(aten.mul.Tensor, (linear.args[_WEIGHT], factor))
+    linear.update_arg(_WEIGHT, weight)
