@@ -6,6 +6,7 @@ import onesigma
 
 NAMES = [
     "Assumption",
+    "Audit",
     "CaptureError",
     "Converted",
     "DataError",
@@ -20,6 +21,8 @@ NAMES = [
     "Report",
     "UnsupportedOp",
     "__version__",
+    "audit",
+    "calibrate",
     "convert",
     "load",
     "mc_dropout",

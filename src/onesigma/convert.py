@@ -11,13 +11,13 @@ from onesigma import head
 from onesigma.converted import Converted, Settings
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
 from onesigma.gaussian import Gaussian, Value
+from onesigma.logits import PropagateToLogits
 from onesigma.passes.capture import export, plain_module
 from onesigma.passes.flow import Flow, trace_noise
 from onesigma.passes.fold import fold
 from onesigma.passes.locate import describe
 from onesigma.passes.prepare import Prepared, prepare
 from onesigma.passes.scale import scale_weights
-from onesigma.propagate import Propagate
 from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.dropout import CLASSIC
@@ -35,6 +35,7 @@ def convert(
     sampling: str = "quasi",
     class_dim: int | None = None,
     dropout: str = "inverted",
+    covariance: bool = False,
 ) -> Converted:
     """Turn a trained network into one that also says how sure it is, from one forward pass.
 
@@ -51,6 +52,9 @@ def convert(
         class_dim: dimension of the classes in the output; 1, or that of the final softmax.
         dropout: "inverted" as in PyTorch, Keras and ONNX, or "classic" as in the paper's
             equations, for networks trained without the 1/(1 − p) scaling.
+        covariance: let the head see how the logits vary together, where the last op is a linear
+            layer (of at most 64 classes). It helps after ``calibrate``, which turns it on where
+            it does; without gains it makes an under-stated spread worse.
 
     Raises:
         UnsupportedOp: ops without a rule; the message lists them all with their source lines.
@@ -67,7 +71,7 @@ def convert(
     report = make_report(source, flow, rules, prepared.notes)
     _require_randomness(report, flow)
 
-    settings = _settings(prepared, task, draws, sampling, dropout)
+    settings = _settings(prepared, task, draws, sampling, dropout, covariance)
     return assemble(source, prepared.examples, report, settings, prior)
 
 
@@ -117,7 +121,8 @@ class _Propagated(nn.Module):
         prior = self.get_buffer(_PRIOR) if self._buffers[_PRIOR] is not None else None
         values: list[Value] = [x if prior is None else Gaussian(x, prior) for x in inputs]
         rules, gains = rules_for(self.settings.dropout), self.settings.gains
-        (out,) = Propagate(self.source, rules, gains).run(*values)
+        engine = PropagateToLogits(self.source, rules, gains)
+        (out,) = engine.run(*values)
         dim = self.settings.class_dim
         if isinstance(out, Tensor):
             doubt = head.certain(out, dim) if self.settings.task == "classification" else ()
@@ -125,11 +130,12 @@ class _Propagated(nn.Module):
         out = out.expanded()
         if self.settings.task == "regression":
             return out.mean, out.var.contiguous()
-        return (
-            out.mean,
-            out.var.contiguous(),
-            *head.classify(out.mean, out.var, self.get_buffer("draws"), dim),
-        )
+        draws = self.get_buffer("draws")
+        if self.settings.covariance and engine.covariance is not None:
+            doubt = head.classify_correlated(out.mean, engine.covariance, draws)
+        else:
+            doubt = head.classify(out.mean, out.var, draws, dim)
+        return (out.mean, out.var.contiguous(), *doubt)
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -147,11 +153,15 @@ def _classes(logits: Tensor, class_dim: int) -> int:
     return logits.shape[class_dim]
 
 
-def _settings(prepared: Prepared, task: str, draws: int, sampling: str, dropout: str) -> Settings:
+def _settings(
+    prepared: Prepared, task: str, draws: int, sampling: str, dropout: str, covariance: bool
+) -> Settings:
     batch = [None] if prepared.dynamic_batch else [len(prepared.examples[0])]
     shapes = tuple((*batch, *x.shape[1:]) for x in prepared.examples)
     dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in prepared.examples)
-    return Settings(task, prepared.class_dim, draws, sampling, dropout, shapes, dtypes)
+    return Settings(
+        task, prepared.class_dim, draws, sampling, dropout, shapes, dtypes, covariance=covariance
+    )
 
 
 def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | None:

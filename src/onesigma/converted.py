@@ -29,6 +29,7 @@ class Settings:
     input_shapes: tuple[tuple[int | None, ...], ...]
     input_dtypes: tuple[str, ...]
     gains: dict[str, float] = field(default_factory=dict)
+    covariance: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -31,7 +31,7 @@ def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0
     """``count`` points of a standard normal in ``classes`` dimensions.
 
     "quasi": scrambled Sobol points through the inverse normal cdf, mirrored (so every odd moment
-    is exactly right) and scaled to unit variance. "random": plain independent draws, the paper's
+    is exactly right) and standardised. "random": plain independent draws, the paper's
     way; they too are drawn once, from ``seed``.
     """
     if count < 2:
@@ -44,8 +44,20 @@ def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0
     engine = torch.quasirandom.SobolEngine(classes, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
     uniform = engine.draw((count + 1) // 2, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
     half = torch.special.ndtri(uniform)
-    points = torch.cat([half, -half])[:count]
-    return points / points.square().mean(0).sqrt()
+    return _standardised(torch.cat([half, -half])[:count])
+
+
+def _standardised(points: Tensor) -> Tensor:
+    """Give the points unit variance and, where they are enough, no correlation between classes.
+
+    Of 64 points for 7 classes this halves the head's error (docs/fidelity.md).
+    """
+    second = points.transpose(0, 1) @ points / len(points)
+    if len(points) < 4 * points.shape[1]:
+        return points / second.diagonal().sqrt()
+    root = torch.linalg.cholesky(second)
+    white: Tensor = torch.linalg.solve_triangular(root, points.transpose(0, 1), upper=False)
+    return white.transpose(0, 1).contiguous()
 
 
 def classify(mean: Tensor, var: Tensor, draws: Tensor, class_dim: int) -> Doubt:
@@ -53,6 +65,33 @@ def classify(mean: Tensor, var: Tensor, draws: Tensor, class_dim: int) -> Doubt:
     mean, std = mean.movedim(class_dim, -1), var.movedim(class_dim, -1).sqrt()
     samples = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws
     return average(torch.log_softmax(samples, -1), class_dim)
+
+
+def classify_correlated(mean: Tensor, covariance: Tensor, draws: Tensor) -> Doubt:
+    """The same for logits (n, K) with a full covariance (n, K, K): y_s = m + L z_s, L Lᵀ = Σ."""
+    samples = mean.unsqueeze(-2) + draws @ cholesky(covariance).transpose(-1, -2)
+    return average(torch.log_softmax(samples, -1), 1)
+
+
+def cholesky(covariance: Tensor) -> Tensor:
+    """The lower triangular root, column by column, in ops that every exporter knows.
+
+        L_jj = √(Σ_jj − Σ_k<j L_jk²),   L_ij = (Σ_ij − Σ_k<j L_ik L_jk) / L_jj
+    A pivot that rounding has taken to (or below) zero belongs to a logit that the ones before
+    already determine: its column is zero.
+    """
+    done = covariance[..., :0]  # the columns of L so far
+    for j in range(covariance.shape[-1]):
+        column = covariance[..., j:, j : j + 1]
+        pivot_floor = 1e-6 * column[..., :1, :]
+        if j > 0:
+            column = column - done[..., j:, :] @ done[..., j : j + 1, :].transpose(-1, -2)
+        pivot = column[..., :1, :]
+        sound = pivot > pivot_floor
+        column = torch.where(sound, column / torch.where(sound, pivot, 1.0).sqrt(), 0.0)
+        above = torch.zeros_like(covariance[..., :j, :1])
+        done = torch.cat([done, torch.cat([above, column], -2)], -1)
+    return done
 
 
 def average(log_probs: Tensor, class_dim: int) -> Doubt:

@@ -64,7 +64,8 @@ def read_npz(root: Path | None, name: str, keys: tuple[str, ...]) -> dict[str, n
     if not path.is_file():
         raise DataError(f"{name} is not in the data folder {path.parents[1]}. {_WHAT_TO_PASS}")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, since numpy leaves a file open that turns out to be no archive.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             absent = [key for key in keys if key not in file.files]
             if absent:
                 raise DataError(f"{name} lacks {', '.join(absent)}: not the prepared file.")

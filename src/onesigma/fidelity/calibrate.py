@@ -39,8 +39,8 @@ def calibrate(
 ) -> Converted:
     """Fit one gain per layer on unlabelled inputs; returns a new converted model.
 
-    Half of the inputs fit the gains, the other half checks them: if they do not bring the output
-    closer to Monte Carlo there, none is kept and the report says so.
+    Half of the inputs fit the gains, the other half decides: no gains, gains, or gains and the
+    covariance of the logits, whichever is closest to Monte Carlo there. The report says which.
 
     Args:
         converted: the model; it stays as it is.
@@ -56,15 +56,17 @@ def calibrate(
     observed = observe(converted, checked, layers, passes, seed=seed, progress=progress)
     half = len(checked[0]) // 2
     gains = _fit(converted, checked, observed, half)
-    settings = replace(converted.settings, gains=gains)
-    candidate = assemble(
-        converted.source, _examples(checked), converted.report, settings, converted.input_var
-    )
-    before, after = (_error(model, checked, observed, half) for model in (converted, candidate))
-    kept = after < before
-    figures = f"error against Monte Carlo on held-out inputs {before:.4f} → {after:.4f}"
-    note = f"{len(gains)} layer gains fitted: {figures}" if kept else f"gains rejected: {figures}"
-    return _with_note(candidate if kept else converted, note)
+    candidates = {"none": converted}
+    for name, covariance in (("gains", False), ("gains and covariance", True)):
+        settings = replace(converted.settings, gains=gains, covariance=covariance)
+        candidates[name] = assemble(
+            converted.source, _examples(checked), converted.report, settings, converted.input_var
+        )
+    errors = {name: _error(m, checked, observed, half) for name, m in candidates.items()}
+    best = min(errors, key=errors.__getitem__)
+    tried = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
+    note = f"calibrated with {best}: KL to Monte Carlo on held-out inputs: {tried}"
+    return _with_note(candidates[best], note)
 
 
 def _examples(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
