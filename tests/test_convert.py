@@ -391,6 +391,7 @@ class Unsupported(nn.Module):
         x = torch.cumsum(x, 1)
         x = torch.softmax(x, 1)
         x = torch.special.erfcx(x)
+        x = x / self.drop(x)
         return self.head(x)
 
 
@@ -398,10 +399,11 @@ def test_all_unsupported_ops_at_once_with_lines_and_remedies():
     with pytest.raises(UnsupportedOp) as error:
         onesigma.convert(Unsupported().eval(), X)
     text = str(error.value)
-    assert text.startswith("3 op(s)")
-    assert all(op in text for op in ("cumsum", "softmax", "erfcx"))
+    assert text.startswith("4 op(s)")
+    assert all(op in text for op in ("cumsum", "softmax", "erfcx", "div"))
     first = Unsupported.forward.__code__.co_firstlineno
-    assert all(f"test_convert.py:{first + i}" in text for i in (2, 3, 4))
+    assert all(f"test_convert.py:{first + i}" in text for i in (2, 3, 4, 5))
+    assert "Division by an uncertain value" in text  # said by the rule itself
     assert "rules/README.md" in text
     assert "Put the dropout after it" in text
     assert "head" not in text.split("Put")[0]  # a supported op is not listed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
@@ -15,9 +16,9 @@ from onesigma.logits import PropagateToLogits
 from onesigma.passes.capture import export, plain_module
 from onesigma.passes.flow import Flow, trace_noise
 from onesigma.passes.fold import fold
-from onesigma.passes.locate import describe
 from onesigma.passes.prepare import Prepared, prepare
 from onesigma.passes.scale import scale_weights
+from onesigma.propagate import Rehearse
 from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.dropout import CLASSIC
@@ -66,8 +67,8 @@ def convert(
 
     prepared = prepare(model, example_input, task, class_dim)
     source, prior = prepared.graph, _prior(input_std, prepared)
+    _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)
-    _refuse_unsupported(flow)
     report = make_report(source, flow, rules, prepared.notes)
     _require_randomness(report, flow)
 
@@ -119,7 +120,7 @@ class _Propagated(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         prior = self.get_buffer(_PRIOR) if self._buffers[_PRIOR] is not None else None
-        values: list[Value] = [x if prior is None else Gaussian(x, prior) for x in inputs]
+        values = uncertain(inputs, prior)
         rules, gains = rules_for(self.settings.dropout), self.settings.gains
         engine = PropagateToLogits(self.source, rules, gains)
         (out,) = engine.run(*values)
@@ -136,6 +137,11 @@ class _Propagated(nn.Module):
         else:
             doubt = head.classify(out.mean, out.var, draws, dim)
         return (out.mean, out.var.contiguous(), *doubt)
+
+
+def uncertain(inputs: Sequence[Tensor], prior: Tensor | None) -> list[Value]:
+    """The inputs as the engine takes them: with the prior, if there is one."""
+    return [x if prior is None else Gaussian(x, prior) for x in inputs]
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -187,17 +193,13 @@ def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | Non
     )
 
 
-def _refuse_unsupported(flow: Flow) -> None:
-    missing = flow.unsupported
-    if not missing:
-        return
-    lines = []
-    for step in missing:
-        why = step.rule.note if step.rule is not None else "no rule yet; add one: rules/README.md"
-        lines.append(f"  {describe(step.node)}: {why}")
-    raise UnsupportedOp(
-        f"{len(missing)} op(s) meet uncertain values and cannot be converted:\n" + "\n".join(lines)
-    )
+@torch.no_grad()
+def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | None) -> None:
+    rehearsal = Rehearse(prepared.graph, rules)
+    rehearsal.run(*uncertain(prepared.examples, prior))
+    if refusals := rehearsal.refusals:
+        title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
+        raise UnsupportedOp("\n  ".join([title, *refusals]))
 
 
 def _require_randomness(report: Report, flow: Flow) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 
 from onesigma.errors import UnsupportedOp
 from onesigma.gaussian import Gaussian, gaussians_in
@@ -44,6 +45,41 @@ class Propagate(fx.Interpreter):
         is_source = rule is not None and rule.source
         if not is_source and not gaussians_in((args, dict(kwargs))):
             return target(*args, **kwargs)
-        if rule is None or rule.refuses:
-            raise UnsupportedOp("no rule. convert() lists all such ops before it starts.")
+        if rule is None:
+            raise UnsupportedOp("no rule yet; add one: rules/README.md")
+        if rule.refuses:
+            raise UnsupportedOp(rule.note)
         return rule.function(*args, **kwargs)
+
+
+class Rehearse(Propagate):
+    """A trial run that notes every refusal and goes on, so that all can be told at once."""
+
+    def __init__(self, module: fx.GraphModule, rules: RuleTable) -> None:
+        super().__init__(module, rules)
+        self.refusals: list[str] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except UnsupportedOp as refusal:
+            self.refusals.append(str(refusal))
+            args, kwargs = (_means(part) for part in self.fetch_args_kwargs_from_env(n))
+            return _as_if_uncertain(n.target(*args, **kwargs))  # type: ignore[operator]
+
+
+def _means(values: Any) -> Any:
+    if isinstance(values, list | tuple):
+        return type(values)(_means(value) for value in values)
+    if isinstance(values, dict):
+        return {key: _means(value) for key, value in values.items()}
+    return values.mean if isinstance(values, Gaussian) else values
+
+
+def _as_if_uncertain(output: Any) -> Any:
+    """What follows a refused op is uncertain too, and its own refusals are to be heard."""
+    if isinstance(output, list | tuple):
+        return [_as_if_uncertain(value) for value in output]
+    if isinstance(output, Tensor) and output.is_floating_point():
+        return Gaussian(output, torch.zeros_like(output))
+    return output

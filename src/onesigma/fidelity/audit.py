@@ -74,12 +74,13 @@ class Audit:
         return 0.6745 / math.sqrt(self.passes)
 
     @property
-    def worst(self) -> LayerAudit:
-        """The layer whose spread is furthest off."""
-        return max(self.layers, key=lambda layer: abs(math.log(max(layer.std_ratio, 1e-12))))
+    def worst(self) -> LayerAudit | None:
+        """The layer whose spread is furthest off; None if no layer has any."""
+        return max(self.layers, key=_distance, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"mean_noise": self.mean_noise, "worst": self.worst.node}
+        worst = None if self.worst is None else self.worst.node
+        return asdict(self) | {"mean_noise": self.mean_noise, "worst": worst}
 
     def __str__(self) -> str:
         header = ("layer", "op", "mean error", "std ratio", "5 %", "95 %", "log-var corr.")
@@ -119,6 +120,8 @@ class Audit:
 
     def _advice(self) -> list[str]:
         worst = self.worst
+        if worst is None:
+            return ["", "no layer has any spread: nothing to compare before the output"]
         if 0.9 <= worst.std_ratio <= 1.1:
             return ["", "no layer's spread is more than 10 % off"]
         way = "too small" if worst.std_ratio < 1 else "too large"
@@ -148,6 +151,8 @@ def audit(
     if passes < 4:
         raise InputError(f"passes={passes}: an audit needs at least 4, better 200.")
     checked = converted.checked(inputs)
+    if len(checked[0]) == 0:
+        raise InputError("An audit needs at least one input.")
     layers = layers_of(converted)
     values = watch(converted, checked, set(layers))
     observed = observe(converted, checked, set(values), passes, seed=seed, progress=progress)
@@ -156,6 +161,10 @@ def audit(
     if converted.settings.task == "classification":
         output = _output(converted, checked, observed)
     return Audit(tuple(a for a in audits if a is not None), output, passes, len(checked[0]))
+
+
+def _distance(layer: LayerAudit) -> float:
+    return abs(math.log(max(layer.std_ratio, 1e-12)))
 
 
 def _layer(entry: Entry, value: Gaussian, observed: Observed) -> LayerAudit | None:

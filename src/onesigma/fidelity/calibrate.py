@@ -18,13 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from onesigma.convert import assemble, rules_for
+from onesigma.convert import assemble, rules_for, uncertain
 from onesigma.converted import Converted
 from onesigma.errors import InputError
 from onesigma.fidelity.audit import divergence
 from onesigma.fidelity.observe import Observed, Progress, observe, silent
-from onesigma.fidelity.watch import layers_of, uncertain_inputs
+from onesigma.fidelity.watch import layers_of
 from onesigma.gaussian import Gaussian
+from onesigma.passes.capture import shared_copy
 from onesigma.propagate import Propagate
 
 _LAYERS = {"linear", "product"}  # where elements mix, and where the weights can take a gain
@@ -50,10 +51,11 @@ def calibrate(
         progress: wraps the passes, e.g. ``tqdm.tqdm``.
     """
     checked = converted.checked(inputs)
+    if converted.settings.input_shapes[0][0] is not None:
+        raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
     if len(checked[0]) < 4:
         raise InputError("calibrate needs at least 4 inputs: half of them check the gains.")
-    layers = {name for name, entry in layers_of(converted).items() if entry.rule in _LAYERS}
-    observed = observe(converted, checked, layers, passes, seed=seed, progress=progress)
+    observed = _observe_layers(converted, checked, passes, seed, progress)
     half = len(checked[0]) // 2
     gains = _fit(converted, checked, observed, half)
     candidates = {"none": converted}
@@ -69,6 +71,28 @@ def calibrate(
     return _with_note(candidates[best], note)
 
 
+def fit_gains(
+    converted: Converted,
+    *inputs: Tensor,
+    passes: int = 100,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> dict[str, float]:
+    """The gains alone, fitted on all the inputs and not checked."""
+    checked = converted.checked(inputs)
+    observed = _observe_layers(converted, checked, passes, seed, progress)
+    return _fit(converted, checked, observed, len(checked[0]))
+
+
+def _observe_layers(
+    converted: Converted, inputs: Sequence[Tensor], passes: int, seed: int, progress: Progress
+) -> Observed:
+    if passes < 4:
+        raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
+    layers = {name for name, entry in layers_of(converted).items() if entry.rule in _LAYERS}
+    return observe(converted, inputs, layers, passes, seed=seed, progress=progress)
+
+
 def _examples(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(x[:2] for x in inputs)
 
@@ -78,7 +102,7 @@ def _fit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
 ) -> dict[str, float]:
     fit = _Fit(converted, {name: m.var[:half] for name, m in observed.nodes.items()})
-    fit.run(*uncertain_inputs(converted, [x[:half] for x in inputs]))
+    fit.run(*uncertain([x[:half] for x in inputs], converted.input_var))
     return fit.found
 
 
@@ -117,7 +141,7 @@ def _error(converted: Converted, inputs: Sequence[Tensor], observed: Observed, h
 
 
 def _with_note(converted: Converted, note: str) -> Converted:
+    """A model of its own (on the same weights): moving it must not move the one it came from."""
     report = replace(converted.report, notes=(*converted.report.notes, note))
-    return Converted(
-        converted.network, converted.source, report, converted.settings, converted.input_var
-    ).eval()
+    network, source = shared_copy(converted.network), shared_copy(converted.source)
+    return Converted(network, source, report, converted.settings, converted.input_var).eval()

@@ -6,7 +6,7 @@ Streaming: memory does not grow with the number of passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor, fx
 from onesigma import head
 from onesigma.baselines.mc_dropout import seeded, with_dropout_on
 from onesigma.converted import Converted
+from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
+from onesigma.rules.table import RuleTable
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -24,23 +26,33 @@ def silent(steps: Iterable[int]) -> Iterable[int]:
     return steps
 
 
-@dataclass
 class RunningMoments:
-    """Mean and variance of a stream of tensors (Welford), in float64."""
+    """Mean and variance of a stream of tensors, in the stream's own precision.
 
-    count: int = 0
-    mean: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    _square: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    Sums of the distances to the first value, in place: two sweeps of memory per value. The first
+    value is a draw of the same distribution, so the sums do not cancel.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
 
     def add(self, value: Tensor) -> None:
+        if self.count == 0:
+            self._first = value.clone()
+            self._sum, self._square = torch.zeros_like(value), torch.zeros_like(value)
+        distance = value - self._first
+        self._sum += distance
+        self._square.addcmul_(distance, distance)
         self.count += 1
-        step = value.double() - self.mean
-        self.mean = self.mean + step / self.count
-        self._square = self._square + step * (value - self.mean)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._first.double() + self._sum.double() / self.count
 
     @property
     def var(self) -> Tensor:
-        return self._square / max(1, self.count - 1)
+        spread = self._square.double() - self._sum.double().square() / self.count
+        return spread.clamp(min=0) / max(1, self.count - 1)
 
 
 @dataclass
@@ -73,7 +85,9 @@ def observe(
     progress: Progress = silent,
 ) -> Observed:
     """``passes`` stochastic passes of the original network on ``inputs``."""
-    stochastic = with_dropout_on(converted.source)
+    # Without dropout the input prior is all the noise there is.
+    has_sites = bool(converted.report.sites) or converted.input_var is None
+    stochastic = with_dropout_on(converted.source) if has_sites else converted.source
     class_dim = converted.settings.class_dim
     classifies = converted.settings.task == "classification"
     observed = Observed(
@@ -83,7 +97,8 @@ def observe(
         RunningMoments(),
         passes,
     )
-    recorder = _Recorder(stochastic, observed.nodes)
+    unscaled = CLASSIC if converted.settings.dropout == "classic" else {}
+    recorder = _Recorder(stochastic, observed.nodes, unscaled)
     for index in progress(range(passes)):
         with seeded(seed, index, inputs[0].device):
             (logits,) = recorder.run(*_with_prior(converted, inputs))
@@ -104,12 +119,17 @@ def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:
 class _Recorder(fx.Interpreter):
     """An interpreter that shows the values of some nodes to their running moments."""
 
-    def __init__(self, module: fx.GraphModule, watched: dict[str, RunningMoments]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, watched: dict[str, RunningMoments], unscaled: RuleTable
+    ) -> None:
         super().__init__(module)
         self.watched = watched
+        self.unscaled = unscaled
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
+        if n.target in self.unscaled:  # classic dropout: take torch's 1/q back
+            value = value * (1 - n.args[RATE_ARGUMENT])  # type: ignore[operator]
         if n.name in self.watched:
             self.watched[n.name].add(value)
         return value

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from onesigma.convert import rules_for
+from onesigma.convert import rules_for, uncertain
 from onesigma.converted import Converted
-from onesigma.gaussian import Gaussian, Value
+from onesigma.gaussian import Gaussian
 from onesigma.propagate import Propagate
 from onesigma.report import Entry
 
@@ -27,17 +27,11 @@ def layers_of(converted: Converted) -> dict[str, Entry]:
     }
 
 
-def uncertain_inputs(converted: Converted, inputs: Sequence[Tensor]) -> list[Value]:
-    """The inputs as the engine takes them: with the prior, if there is one."""
-    prior = converted.input_var
-    return [x if prior is None else Gaussian(x, prior) for x in inputs]
-
-
 @torch.no_grad()
 def watch(converted: Converted, inputs: Sequence[Tensor], nodes: set[str]) -> dict[str, Gaussian]:
     """The values that the engine carries at ``nodes``, gains included."""
     watcher = _Watcher(converted, nodes)
-    watcher.run(*uncertain_inputs(converted, inputs))
+    watcher.run(*uncertain(inputs, converted.input_var))
     return watcher.seen
 
 

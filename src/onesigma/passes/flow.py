@@ -44,10 +44,6 @@ class Flow:
     steps: dict[fx.Node, Step] = field(default_factory=dict)
     reaches_output: bool = False
 
-    @property
-    def unsupported(self) -> list[Step]:
-        return [s for s in self.steps.values() if s.rule is None or s.rule.refuses]
-
 
 def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flow:
     """Follow the noise from its sources (and the inputs, with a prior) to the output."""

@@ -22,7 +22,7 @@ def scale_weights(module: fx.GraphModule) -> int:
     """Move scalar factors into weights, in place; returns how many were moved."""
     moved = 0
     for node in list(module.graph.nodes):
-        if not _is_unbiased_linear(node):
+        if not _is_linear_in_variance(node):
             continue
         while factor := _scalar_factor(node.args[0]):
             scaled = node.args[0]
@@ -41,12 +41,19 @@ def scale_weights(module: fx.GraphModule) -> int:
     return moved
 
 
-def _is_unbiased_linear(node: fx.Node) -> bool:
+def _is_linear_in_variance(node: fx.Node) -> bool:
     rule = RULES.get(node.target) if callable(node.target) else None
     if rule is None or rule.family != "linear" or len(node.args) <= _WEIGHT:
         return False
     biased = len(node.args) > _BIAS and node.args[_BIAS] is not None
-    return isinstance(node.args[_WEIGHT], fx.Node) and not biased
+    return _is_square(node.args[_WEIGHT]) and not biased
+
+
+def _is_square(weight: object) -> bool:
+    """w · w, as the rules write it: the mean path keeps the very ops of the original network."""
+    if not isinstance(weight, fx.Node) or weight.target is not aten.mul.Tensor:
+        return False
+    return weight.args[0] is weight.args[1]
 
 
 def _scalar_factor(node: object) -> float | None:

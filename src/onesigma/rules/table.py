@@ -180,7 +180,7 @@ def refuse(*ops: Op, why: str) -> None:
     """Ops for which no honest rule is known. Conversion stops and shows ``why``."""
 
     def stop(*_args: Any, **_kwargs: Any) -> Any:
-        raise AssertionError("a refused op is reported before propagation starts")
+        raise AssertionError("the engine refuses before it calls")
 
     for op in ops:
         register(op, Rule(stop, "refuse", note=why))
