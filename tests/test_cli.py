@@ -3,8 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import onesigma
 from onesigma import cli
 from onesigma.demo import checkpoint, run
 from onesigma.errors import DataError
@@ -35,6 +39,51 @@ def test_table_names_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run.Result((run.Row("one pass", *numbers),), 7, [])
     assert "one pass" in run.show(result)
     assert "50.0 %" in run.show(result)
+
+
+def saved(folder: Path) -> Path:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 16), nn.ReLU(),
+        nn.Dropout(0.4), nn.Linear(16, 3),
+    )  # fmt: skip
+    onesigma.save(onesigma.convert(model, torch.randn(2, 6)), folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def test_audit_of_a_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = tmp_path / "inputs.npy"
+    np.save(inputs, np.random.default_rng(0).normal(size=(12, 6)))
+    command = ["audit", str(saved(tmp_path)), str(inputs), "--passes", "40"]
+    assert cli.main([*command, "--json", "--output", str(tmp_path)]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["inputs"] == 12
+    assert len(figures["layers"]) == 3  # linear, relu, linear after the first dropout
+    assert (tmp_path / "audit.png").stat().st_size > 5_000
+    assert cli.main(command) == 0
+    assert "std ratio" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"not an array", "cannot be read as a .npy array"),
+        (None, "cannot be read as a .npy array"),
+        (np.array(["text"]), "one array of numbers"),
+        (np.zeros((3, 5)), "Expected an input of shape"),
+    ],
+    ids=["garbage", "absent", "text", "wrong shape"],
+)
+def test_audit_explains_bad_input(
+    content: object, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = tmp_path / "inputs.npy"
+    if isinstance(content, bytes):
+        inputs.write_bytes(content)
+    elif content is not None:
+        np.save(inputs, content)
+    assert cli.main(["audit", str(saved(tmp_path)), str(inputs)]) == 1
+    assert says in capsys.readouterr().err
 
 
 def test_errors_are_one_line_without_traceback(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onesigma.errors import OnesigmaError
@@ -15,6 +15,8 @@ _EXAMPLES = """examples:
   onesigma demo                 convert the shipped smartwatch network, compare, draw
   onesigma demo --train         train that network anew first (about a minute)
   onesigma demo --json          the figures for a script
+  onesigma audit model.safetensors inputs.npy --output out
+                                hold a saved model against Monte Carlo, layer by layer
 """
 
 
@@ -65,7 +67,41 @@ def _parser() -> argparse.ArgumentParser:
         help="where the picture (and, with --train, the weights) go; default: out",
     )
     demo.set_defaults(run=_demo)
+    audit = commands.add_parser("audit", help="hold a converted model against Monte Carlo")
+    audit.add_argument("model", type=Path, help="what onesigma.save wrote")
+    audit.add_argument("inputs", type=Path, help="a batch of real inputs, .npy, no labels")
+    audit.add_argument("--passes", type=int, default=200, help="Monte-Carlo passes; default 200")
+    audit.add_argument("--json", action="store_true", help="print the figures as JSON")
+    audit.add_argument("--output", type=Path, metavar="FOLDER", help="also draw a picture there")
+    audit.set_defaults(run=_audit)
     return parser
+
+
+def _audit(options: argparse.Namespace) -> None:
+    from onesigma.data.arrays import read_batch
+    from onesigma.fidelity.audit import audit
+    from onesigma.saving import load
+
+    converted = load(options.model)
+    result = audit(converted, read_batch(options.inputs), passes=options.passes, progress=_bar)
+    print(json.dumps(result.to_dict(), indent=2) if options.json else result)
+    if options.output is not None:
+        from onesigma.plots.audit import layer_spread
+
+        options.output.mkdir(parents=True, exist_ok=True)
+        picture = options.output / "audit.png"
+        layer_spread(result.layers, picture, mean_noise=result.mean_noise)
+        print(f"Picture: {picture}", file=sys.stderr)
+
+
+def _bar(steps: Iterable[int]) -> Iterable[int]:
+    """A progress bar on a terminal, if tqdm is there."""
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        return steps
+    bar: Iterable[int] = tqdm(steps, desc="Monte Carlo", disable=not sys.stderr.isatty())
+    return bar
 
 
 def _demo(options: argparse.Namespace) -> None:
