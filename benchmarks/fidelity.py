@@ -119,7 +119,8 @@ def run(name: str, options: argparse.Namespace) -> dict[str, object]:
     fit_order = torch.randperm(len(data.train.labels), generator=generator)[: options.fit]
     models = variants(network, data.train.inputs[fit_order], options.fit_passes)
     sets = {"clean": data.test.inputs[order]}
-    sets |= shifted(name, data, order, options.data_root)
+    if not options.clean_only:
+        sets |= shifted(name, data, order, options.data_root)
     result: dict[str, object] = {
         "gains": models["one pass + gains"].settings.gains,
         "chosen": models["calibrate() chose"].report.notes[-1],
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=2000, help="passes of the reference")
     parser.add_argument("--fit", type=int, default=200, help="training inputs to fit gains on")
     parser.add_argument("--fit-passes", type=int, default=100, help="passes to fit gains with")
+    parser.add_argument("--clean-only", action="store_true", help="leave out shifted inputs")
     parser.add_argument("--output", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     torch.set_num_threads(2)

@@ -4,7 +4,8 @@
 2. ``linear(c · v, w²)`` and ``linear(v / c, w²)`` likewise.
 
 A gain, or the 1/q of dropout, then costs a multiplication of the weights, which exporters fold into
-a constant, and no pass over the activations. Only where nothing else uses the scaled value.
+a constant, and no pass over the activations. Only where nothing else uses what would change:
+in 1. the layer's output before the factor, in 2. the scaled input.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ def scale_weights(module: fx.GraphModule) -> int:
     for node in list(module.graph.nodes):
         if not _is_linear_in_variance(node):
             continue
-        while factor := _scalar_factor(node.args[0]):
+        while len(node.args[0].users) == 1 and (factor := _scalar_factor(node.args[0])):
             scaled = node.args[0]
             node.update_arg(0, scaled.args[0])
             _scale(module.graph, node, factor)
             module.graph.erase_node(scaled)
             moved += 1
-        users = list(node.users)
-        if len(users) == 1 and (factor := _scalar_factor(users[0])):
+        while len(node.users) == 1 and (factor := _scalar_factor(next(iter(node.users)))):
+            (scaled,) = node.users
             _scale(module.graph, node, factor)
-            users[0].replace_all_uses_with(node)
-            module.graph.erase_node(users[0])
+            scaled.replace_all_uses_with(node)
+            module.graph.erase_node(scaled)
             moved += 1
     module.graph.lint()
     module.recompile()
@@ -57,8 +58,8 @@ def _is_square(weight: object) -> bool:
 
 
 def _scalar_factor(node: object) -> float | None:
-    """c for ``x · c``, 1/c for ``x / c`` with a number c, if x feeds only this."""
-    if not isinstance(node, fx.Node) or len(node.users) > 1:
+    """c for ``x · c``, 1/c for ``x / c`` with a number c."""
+    if not isinstance(node, fx.Node):
         return None
     if node.target not in (aten.mul.Tensor, aten.div.Tensor) or len(node.args) != 2:
         return None
