@@ -236,3 +236,15 @@ def test_wrong_choices():
     mc(X)
     with pytest.raises(InputError, match="shape"):
         mc(X[:, :5])
+
+
+def test_a_converted_model_with_classic_dropout_samples_classic_masks():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Dropout(0.4), nn.Linear(5, 3)).eval()
+    x = torch.randn(2, 5)
+    converted = onesigma.convert(model, x, task="regression", dropout="classic")
+    sampled = onesigma.mc_dropout(converted, 4000)(x)
+    expected = converted(x)
+    error = sampled.std / 4000**0.5
+    assert ((sampled.mean - expected.mean).abs() < 5 * error).all()
+    torch.testing.assert_close(sampled.var, expected.var, rtol=0.15, atol=0)

@@ -12,7 +12,7 @@ from onesigma import head
 from onesigma.converted import Converted, Settings
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
 from onesigma.gaussian import Gaussian, Value
-from onesigma.logits import PropagateToLogits
+from onesigma.logits import MAX_CLASSES, PropagateToLogits, has_linear_logits
 from onesigma.passes.capture import export, plain_module
 from onesigma.passes.flow import Flow, trace_noise
 from onesigma.passes.fold import fold
@@ -69,7 +69,12 @@ def convert(
     source, prior = prepared.graph, _prior(input_std, prepared)
     _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)
-    report = make_report(source, flow, rules, prepared.notes)
+    notes = list(prepared.notes)
+    if covariance and not has_linear_logits(source):
+        notes.append(
+            f"no covariance of the logits: no last linear layer of at most {MAX_CLASSES} classes"
+        )
+    report = make_report(source, flow, rules, notes)
     _require_randomness(report, flow)
 
     settings = _settings(prepared, task, draws, sampling, dropout, covariance)

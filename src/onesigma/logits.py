@@ -8,10 +8,20 @@ import torch
 from torch import Tensor, fx
 
 from onesigma.gaussian import Gaussian
+from onesigma.passes.locate import output_of
 from onesigma.propagate import Propagate
 
 # Beyond, a K × K root per sample would cost more than it tells.
 MAX_CLASSES = 64
+
+
+def has_linear_logits(source: fx.GraphModule) -> bool:
+    """Whether a linear layer of few enough classes makes the output."""
+    output = output_of(source)
+    if output.target is not torch.ops.aten.linear.default:
+        return False
+    logits = output.meta["val"]
+    return logits.dim() == 2 and int(logits.shape[1]) <= MAX_CLASSES
 
 
 class PropagateToLogits(Propagate):

@@ -237,3 +237,12 @@ def test_float64_and_any_batch(tmp_path):
     torch.testing.assert_close(alone.probs, whole.probs[:1])
     assert double.probs.dtype == DOUBLE
     torch.testing.assert_close(double.probs.float(), whole.probs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_report_says_when_there_is_no_covariance():
+    model = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.3), nn.Linear(4, 3), nn.ReLU()).eval()
+    converted = onesigma.convert(model, torch.randn(2, 5), covariance=True)
+    assert any("no covariance of the logits" in note for note in converted.report.notes)
+    model = nn.Sequential(nn.Dropout(0.3), nn.Linear(5, 3)).eval()
+    converted = onesigma.convert(model, torch.randn(2, 5), covariance=True)
+    assert not any("no covariance" in note for note in converted.report.notes)

@@ -19,7 +19,7 @@ from onesigma.errors import InputError, NoRandomness
 from onesigma.passes.capture import is_site, shared_copy
 from onesigma.passes.prepare import prepare
 from onesigma.prediction import Prediction
-from onesigma.rules.dropout import RATE_ARGUMENT
+from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
 
 
 def mc_dropout(
@@ -97,8 +97,10 @@ class McDropout:
     def _capture(self, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
         if self._graph is not None:
             return self._graph
+        dropout = "inverted"
         if isinstance(self.model, Converted):
             source, settings = self.model.source, self.model.settings
+            dropout = settings.dropout
             self.class_dim, self.task = settings.class_dim, settings.task
             self._shapes = settings.input_shapes
             self._dtypes = tuple(getattr(torch, name) for name in settings.input_dtypes)
@@ -108,11 +110,11 @@ class McDropout:
             batch = None if prepared.dynamic_batch else len(prepared.examples[0])
             self._shapes = tuple((batch, *x.shape[1:]) for x in prepared.examples)
             self._dtypes = tuple(x.dtype for x in prepared.examples)
-        self._graph = with_dropout_on(source)
+        self._graph = with_dropout_on(source, dropout)
         return self._graph
 
 
-def with_dropout_on(source: fx.GraphModule) -> fx.GraphModule:
+def with_dropout_on(source: fx.GraphModule, dropout: str = "inverted") -> fx.GraphModule:
     """The same graph on the same weights, its dropout sites in training mode and nothing else."""
     stochastic = shared_copy(source)
     sites = [node for node in stochastic.graph.nodes if is_site(node)]
@@ -123,8 +125,18 @@ def with_dropout_on(source: fx.GraphModule) -> fx.GraphModule:
         )
     for node in sites:
         node.args = (*node.args[: RATE_ARGUMENT + 1], True)
+        if dropout == "classic" and node.target in CLASSIC:
+            _unscale(stochastic.graph, node)
     stochastic.recompile()
     return stochastic
+
+
+def _unscale(graph: fx.Graph, site: fx.Node) -> None:
+    """Classic dropout does not divide by q: take torch's division back."""
+    with graph.inserting_after(site):
+        keep = 1 - float(site.args[RATE_ARGUMENT])  # type: ignore[arg-type]
+        unscaled = graph.call_function(torch.ops.aten.mul.Tensor, (site, keep))
+    site.replace_all_uses_with(unscaled, delete_user_cb=lambda user: user is not unscaled)
 
 
 class _Totals:

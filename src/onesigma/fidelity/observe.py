@@ -15,8 +15,6 @@ from torch import Tensor, fx
 from onesigma import head
 from onesigma.baselines.mc_dropout import seeded, with_dropout_on
 from onesigma.converted import Converted
-from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
-from onesigma.rules.table import RuleTable
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -87,7 +85,8 @@ def observe(
     """``passes`` stochastic passes of the original network on ``inputs``."""
     # Without dropout the input prior is all the noise there is.
     has_sites = bool(converted.report.sites) or converted.input_var is None
-    stochastic = with_dropout_on(converted.source) if has_sites else converted.source
+    dropout = converted.settings.dropout
+    stochastic = with_dropout_on(converted.source, dropout) if has_sites else converted.source
     class_dim = converted.settings.class_dim
     classifies = converted.settings.task == "classification"
     observed = Observed(
@@ -97,8 +96,7 @@ def observe(
         RunningMoments(),
         passes,
     )
-    unscaled = CLASSIC if converted.settings.dropout == "classic" else {}
-    recorder = _Recorder(stochastic, observed.nodes, unscaled)
+    recorder = _Recorder(stochastic, observed.nodes)
     for index in progress(range(passes)):
         with seeded(seed, index, inputs[0].device):
             (logits,) = recorder.run(*_with_prior(converted, inputs))
@@ -119,17 +117,12 @@ def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:
 class _Recorder(fx.Interpreter):
     """An interpreter that shows the values of some nodes to their running moments."""
 
-    def __init__(
-        self, module: fx.GraphModule, watched: dict[str, RunningMoments], unscaled: RuleTable
-    ) -> None:
+    def __init__(self, module: fx.GraphModule, watched: dict[str, RunningMoments]) -> None:
         super().__init__(module)
         self.watched = watched
-        self.unscaled = unscaled
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        if n.target in self.unscaled:  # classic dropout: take torch's 1/q back
-            value = value * (1 - n.args[RATE_ARGUMENT])  # type: ignore[operator]
         if n.name in self.watched:
             self.watched[n.name].add(value)
         return value

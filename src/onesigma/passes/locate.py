@@ -44,3 +44,12 @@ def describe(node: fx.Node) -> str:
     """``aten.dropout (drop1, net.py:41)``."""
     where = ", ".join(part for part in (module_path(node) or node.name, source_line(node)) if part)
     return f"{op_name(node)} ({where})"
+
+
+def output_of(module: fx.GraphModule) -> fx.Node:
+    """The node that makes the one output."""
+    outputs = module.graph.output_node().args[0]
+    assert isinstance(outputs, tuple | list)
+    result = outputs[0]
+    assert isinstance(result, fx.Node)
+    return result

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from onesigma.errors import ModelError
-from onesigma.passes.locate import describe
+from onesigma.passes.locate import describe, output_of
 
 aten = torch.ops.aten
 
@@ -15,7 +15,7 @@ _FINAL_SOFTMAX = (aten.softmax.int, aten.log_softmax.int)
 
 def strip_softmax(module: fx.GraphModule) -> tuple[int, str] | None:
     """Remove a softmax that ends the graph; returns its dim and a line for the report."""
-    last = _last(module)
+    last = output_of(module)
     if last.target not in _FINAL_SOFTMAX:
         return None
     logits, dim = last.args[0], last.args[1]
@@ -30,18 +30,10 @@ def strip_softmax(module: fx.GraphModule) -> tuple[int, str] | None:
 
 def refuse_final_sigmoid(module: fx.GraphModule) -> None:
     """A sigmoid output is no set of logits: a softmax on top of it would be nonsense."""
-    last = _last(module)
+    last = output_of(module)
     if last.target is aten.sigmoid.default:
         raise ModelError(
             f"The model ends in {describe(last)}: its outputs are probabilities, not logits, and "
             "the classification head would put a softmax on them. Pass task='regression' for the "
             "mean and variance of each probability, or end the model before the sigmoid."
         )
-
-
-def _last(module: fx.GraphModule) -> fx.Node:
-    outputs = module.graph.output_node().args[0]
-    assert isinstance(outputs, tuple | list)
-    result = outputs[0]
-    assert isinstance(result, fx.Node)
-    return result
