@@ -124,8 +124,7 @@ class _Propagated(nn.Module):
             self.register_buffer("draws", draws.to(logits))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        prior = self.get_buffer(_PRIOR) if self._buffers[_PRIOR] is not None else None
-        values = uncertain(inputs, prior)
+        values = uncertain(inputs, getattr(self, _PRIOR))
         rules, gains = rules_for(self.settings.dropout), self.settings.gains
         engine = PropagateToLogits(self.source, rules, gains)
         (out,) = engine.run(*values)
