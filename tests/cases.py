@@ -635,17 +635,24 @@ for _op in (
 # ---------------------------------------------------------------- activations
 
 
+Curve = Callable[[np.ndarray], np.ndarray]
+
+
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """A function of one element: the op with its options, and the same in numpy."""
+    """A function of one element: the op with its options, and the same in numpy.
+
+    A curve that levels off at a number other than 0 loses its digits there, even in float64.
+    ``levelled`` is the curve less its level, for means below 0 and for means above.
+    """
 
     op: Callable[..., Any]
     label: str
-    curve: Callable[[np.ndarray], np.ndarray]
+    curve: Curve
     kinks: tuple[float, ...] = ()
     options: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
-    smooth: bool = False
+    levelled: tuple[Curve, Curve] | None = None
 
     @property
     def name(self) -> str:
@@ -658,6 +665,17 @@ def leaky(slope: float) -> Callable[[np.ndarray], np.ndarray]:
 
 def _elu(alpha: float, scale: float = 1, input_scale: float = 1) -> Any:
     return lambda x: scale * np.where(x > 0, x, alpha * np.expm1(input_scale * np.minimum(x, 0)))
+
+
+def _elu_levelled(alpha: float, scale: float = 1, input_scale: float = 1) -> tuple[Curve, Curve]:
+    def below(x: np.ndarray) -> np.ndarray:
+        return scale * np.where(x > 0, x + alpha, alpha * np.exp(input_scale * np.minimum(x, 0)))
+
+    return below, _elu(alpha, scale, input_scale)
+
+
+def _elu_case(op: Any, label: str, options: tuple[Any, ...], *shape: float) -> Activation:
+    return Activation(op, label, _elu(*shape), (0,), options, levelled=_elu_levelled(*shape))
 
 
 def _softplus(beta: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -701,8 +719,13 @@ PIECEWISE = [
 ]
 _SELU = (1.6732632423543772, 1.0507009873554805)
 SMOOTH = [
-    Activation(aten.sigmoid.default, "", expit),
-    Activation(aten.tanh.default, "", np.tanh),
+    Activation(aten.sigmoid.default, "", expit, levelled=(expit, lambda x: -expit(-x))),
+    Activation(
+        aten.tanh.default,
+        "",
+        np.tanh,
+        levelled=(lambda x: 2 * expit(2 * x), lambda x: -2 * expit(-2 * x)),
+    ),
     Activation(aten.silu.default, "", lambda x: x * expit(x)),
     Activation(aten.mish.default, "", lambda x: x * np.tanh(np.logaddexp(0, x))),
     Activation(aten.hardswish.default, "", lambda x: x * np.clip(x + 3, 0, 6) / 6, (-3, 3)),
@@ -712,12 +735,12 @@ SMOOTH = [
     Activation(aten.softplus.default, "beta 3", _softplus(3), (), (3.0,)),
     Activation(aten.softplus.default, "beta 0.5", _softplus(0.5), (), (0.5, 40.0)),
     Activation(aten.log_sigmoid.default, "", lambda x: -np.logaddexp(0, -x)),
-    Activation(aten.elu.default, "", _elu(1), (0,)),
-    Activation(aten.elu.default, "alpha 0.3", _elu(0.3), (0,), (0.3,)),
-    Activation(aten.elu.default, "all options", _elu(2, 1.5, 0.5), (0,), (2, 1.5, 0.5)),
-    Activation(aten.celu.default, "", _elu(1), (0,)),
-    Activation(aten.celu.default, "alpha 2", _elu(2, 1, 0.5), (0,), (2.0,)),
-    Activation(aten.selu.default, "", _elu(*_SELU), (0,)),
+    _elu_case(aten.elu.default, "", (), 1),
+    _elu_case(aten.elu.default, "alpha 0.3", (0.3,), 0.3),
+    _elu_case(aten.elu.default, "all options", (2, 1.5, 0.5), 2, 1.5, 0.5),
+    _elu_case(aten.celu.default, "", (), 1),
+    _elu_case(aten.celu.default, "alpha 2", (2.0,), 2, 1, 0.5),
+    _elu_case(aten.selu.default, "", (), *_SELU),
 ]
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from onesigma.moments.exponential import Tail
 from onesigma.moments.piecewise import Moments
 from onesigma.moments.quadrature import SmoothFunction
 from onesigma.moments.tails import upper_probability
@@ -78,9 +79,21 @@ def _small_normal_step(m: Tensor, d: Tensor) -> Tensor:
 def _gelu_tanh_step(m: Tensor, d: Tensor) -> Tensor:
     m = m.clamp(-20, 20)  # it is a straight line further out, and m³ would overflow the gradient
     x = m + d
-    before = 2 * _GELU_SCALE * (m + _GELU_CUBIC * m * m * m)
     rise = 2 * _GELU_SCALE * d * (1 + _GELU_CUBIC * (x * x + x * m + m * m))
-    return d * torch.sigmoid(before + rise) + m * _sigmoid_step(before, rise.clamp(-80, 80))
+    after = torch.sigmoid(_gelu_tanh_gate(x))
+    change = -after * torch.sigmoid(-_gelu_tanh_gate(m)) * torch.expm1(-rise.clamp(min=-80))
+    return d * after + m * change
+
+
+def _gelu_tanh_gate(x: Tensor) -> Tensor:
+    return 2 * _GELU_SCALE * (x + _GELU_CUBIC * x * x * x)
+
+
+def _gelu_tanh_peak(m: Tensor, v: Tensor) -> Tensor:
+    # Its tail is e^(αx + βx³): x = m + v (α + 3βx²), a quadratic equation.
+    without_cube = (m + 2 * _GELU_SCALE * v).clamp(max=0)
+    root = (1 - 24 * _GELU_SCALE * _GELU_CUBIC * v * without_cube).sqrt()
+    return 2 * without_cube / (1 + root)
 
 
 def _hardswish_step(m: Tensor, d: Tensor) -> Tensor:
@@ -95,30 +108,81 @@ _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 _FLAT = (0.0, 0.0)
 _IDENTITY = (0.0, 1.0)
 
-SIGMOID = SmoothFunction(_sigmoid_step, _sigmoid, _FLAT, (1.0, 0.0), reach=20, switch=1.2)
+_EXPONENTIAL = (-17.0, 0.0, 17.0)  # e⁻¹⁷ = 4e-8: beyond, only the first exponential counts
+
+SIGMOID = SmoothFunction(
+    _sigmoid_step,
+    _sigmoid,
+    left=_FLAT,
+    right=(1.0, 0.0),
+    panels=_EXPONENTIAL,
+    switch=1.2,
+    left_tail=Tail(17, rate=1, constant=1),
+    right_tail=Tail(17, rate=1, constant=-1),
+)
 TANH = SmoothFunction(
     lambda m, d: 2 * _sigmoid_step(2 * m, 2 * d),
     math.tanh,
     left=(-1.0, 0.0),
     right=(1.0, 0.0),
-    reach=10,
+    panels=(-8.5, 0.0, 8.5),
     switch=0.6,
+    left_tail=Tail(8.5, rate=2, constant=2),
+    right_tail=Tail(8.5, rate=2, constant=-2),
 )
-SOFTPLUS = SmoothFunction(_softplus_step, _softplus, _FLAT, _IDENTITY, reach=20, switch=1.2)
-SILU = SmoothFunction(_silu_step, lambda x: x * _sigmoid(x), _FLAT, _IDENTITY, reach=22, switch=1.2)
+SOFTPLUS = SmoothFunction(
+    _softplus_step,
+    _softplus,
+    left=_FLAT,
+    right=_IDENTITY,
+    panels=_EXPONENTIAL,
+    switch=1.2,
+    left_tail=Tail(17, rate=1, constant=1),
+)
+SILU = SmoothFunction(
+    _silu_step,
+    lambda x: x * _sigmoid(x),
+    left=_FLAT,
+    right=_IDENTITY,
+    panels=_EXPONENTIAL,
+    switch=1.2,
+    left_tail=Tail(17, rate=1, constant=0, slope=-1),
+)
 MISH = SmoothFunction(
-    _mish_step, lambda x: x * math.tanh(_softplus(x)), _FLAT, _IDENTITY, reach=19.5, switch=1.07
+    _mish_step,
+    lambda x: x * math.tanh(_softplus(x)),
+    left=_FLAT,
+    right=_IDENTITY,
+    panels=_EXPONENTIAL,
+    switch=1.07,
+    left_tail=Tail(17, rate=1, constant=0, slope=-1),
 )
 GELU = SmoothFunction(
-    _gelu_step, lambda x: x * _normal_cdf(x), _FLAT, _IDENTITY, reach=6.5, switch=0.75
+    _gelu_step,
+    lambda x: x * _normal_cdf(x),
+    left=_FLAT,
+    right=_IDENTITY,
+    panels=(-12.5, -5.0, 0.0, 6.5),
+    switch=0.75,
+    peak=lambda m, v: m / (1 + v),
+    value=lambda x: x * upper_probability(-x),
 )
-GELU_TANH = SmoothFunction(_gelu_tanh_step, _gelu_tanh, _FLAT, _IDENTITY, reach=6, switch=0.7)
+GELU_TANH = SmoothFunction(
+    _gelu_tanh_step,
+    _gelu_tanh,
+    left=_FLAT,
+    right=_IDENTITY,
+    panels=(-9.5, -5.0, 0.0, 6.0),
+    switch=0.7,
+    peak=_gelu_tanh_peak,
+    value=lambda x: x * torch.sigmoid(_gelu_tanh_gate(x)),
+)
 HARDSWISH = SmoothFunction(
     _hardswish_step,
     lambda x: x * min(max(x + 3, 0.0), 6.0) / 6,
-    _FLAT,
-    _IDENTITY,
-    reach=3,
+    left=_FLAT,
+    right=_IDENTITY,
+    panels=(-3.0, 0.0, 3.0),
     switch=1,
     kinks=(-3.0, 3.0),
 )
@@ -140,9 +204,16 @@ def elu(alpha: float, scale: float, input_scale: float) -> SmoothFunction:
     def exact(x: float) -> float:
         return scale * x if x > 0 else scale * alpha * math.expm1(input_scale * x)
 
-    left, right = (-scale * alpha, 0.0), (0.0, scale)
-    reach, switch = 20 / input_scale, 1.2 / input_scale
-    return SmoothFunction(step, exact, left, right, reach, switch, kinks=(0.0,))
+    return SmoothFunction(
+        step,
+        exact,
+        left=(-scale * alpha, 0.0),
+        right=(0.0, scale),
+        panels=(-17 / input_scale, 0.0),
+        switch=1.2 / input_scale,
+        left_tail=Tail(17 / input_scale, rate=input_scale, constant=scale * alpha),
+        kinks=(0.0,),
+    )
 
 
 def exp(mean: Tensor, var: Tensor) -> Moments:
@@ -151,10 +222,10 @@ def exp(mean: Tensor, var: Tensor) -> Moments:
     Saturates at the dtype's largest number instead of overflowing; s → 0 gives eᵐ, 0.
     """
     largest = math.log(torch.finfo(mean.dtype).max) - 0.1
-    # log(e^v − 1) = v + log(1 − e^−v), finite for large v.
-    log_growth = var + torch.log(-torch.expm1(-var.clamp(min=torch.finfo(var.dtype).tiny)))
+    log_share = torch.log(-torch.expm1(-var.clamp(min=torch.finfo(var.dtype).tiny)))
     out_mean = torch.exp((mean + 0.5 * var).clamp(max=largest))
-    out_var = torch.exp((2 * mean + var + log_growth).clamp(max=largest))
+    # e^v − 1 = e^v (1 − e^−v): finite for large v, and the two large numbers meet first.
+    out_var = torch.exp((2 * (mean + var) + log_share).clamp(max=largest))
     return out_mean, torch.where(var > 0, out_var, 0.0)
 
 

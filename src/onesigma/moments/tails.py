@@ -58,11 +58,16 @@ def tails_beyond(gap: Tensor, var: Tensor) -> tuple[Tensor, Tails]:
     return std, _tails(size / std, 0.5 * size * size / var)
 
 
-def _tails(x: Tensor, half_square: Tensor) -> Tails:
+def mills_ratios(x: Tensor, density: Tensor | float = _INV_SQRT_2PI) -> Tails:
+    """The three integrals at x ≥ 0 with ``density`` for φ(x); by default, without e^(−x²/2)."""
     ratio = _polynomial(_RATIO_ABOVE, x) / _polynomial(_RATIO_BELOW, x)
     reach = x + ratio
-    first = _INV_SQRT_2PI * torch.exp(-half_square) / (1 + x * reach)
+    first = density / (1 + x * reach)
     return Tails(reach * first, first, ratio * first)
+
+
+def _tails(x: Tensor, half_square: Tensor) -> Tails:
+    return mills_ratios(x, _INV_SQRT_2PI * torch.exp(-half_square))
 
 
 def upper_probability(x: Tensor) -> Tensor:
