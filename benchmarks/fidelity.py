@@ -10,8 +10,10 @@ On shifted test inputs the same gains are used again.
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from networks import CACHE, NETWORKS
@@ -23,7 +25,7 @@ import onesigma
 from onesigma.convert import assemble
 from onesigma.data.prepared import Splits
 from onesigma.fidelity.audit import divergence
-from onesigma.fidelity.calibrate import fit_gains
+from onesigma.fidelity.calibrate import fit_tuning
 from onesigma.text_table import text_table
 
 SEEDS = (1, 2, 3)
@@ -53,25 +55,18 @@ def reference(network: nn.Module, x: Tensor, passes: int) -> Reference:
 
 
 def variants(network: nn.Module, fit: Tensor, passes: int) -> dict[str, onesigma.Converted]:
-    """One pass as converted; with gains; with gains and the logits' covariance."""
+    """One pass as converted; with gains and correlations; with the logits' covariance on top."""
     plain = onesigma.convert(network, fit[:2])
     chosen = onesigma.calibrate(plain, fit, passes=passes)
-    gains = _gains(chosen, plain, fit, passes)
+    tuning = chosen.settings.tuning
+    if tuning == plain.settings.tuning:  # calibrate() kept none: show what it rejected
+        tuning = fit_tuning(plain, fit, passes=passes)
     made = {"one pass": plain}
-    for name, covariance in (("one pass + gains", False), ("one pass + gains + cov.", True)):
-        settings = replace(plain.settings, gains=gains, covariance=covariance)
+    for name, covariance, draws in (("+ gains", False, 64), ("+ gains + covariance", True, 256)):
+        settings = replace(plain.settings, tuning=tuning, covariance=covariance, draws=draws)
         made[name] = assemble(plain.source, (fit[:2],), plain.report, settings, None)
     made["calibrate() chose"] = chosen
     return made
-
-
-def _gains(
-    chosen: onesigma.Converted, plain: onesigma.Converted, fit: Tensor, passes: int
-) -> dict[str, float]:
-    """The fitted gains, also where calibrate() rejected them."""
-    if chosen.settings.gains:
-        return chosen.settings.gains
-    return fit_gains(plain, fit, passes=passes)
 
 
 def shifted(name: str, data: Splits, order: Tensor, root: Path | None) -> dict[str, Tensor]:
@@ -111,6 +106,18 @@ def show(title: str, rows: list[Row], noise: float) -> str:
     return f"{title} (noise of the reference {noise:.5f})\n{table}\n"
 
 
+def _summary(tuning: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Per node the mean of each tuned number, without the correlation factors."""
+    return {
+        node: {
+            option: round(float(torch.tensor(number).mean()), 2)
+            for option, number in options.items()
+            if option != "factors"
+        }
+        for node, options in tuning.items()
+    }
+
+
 def run(name: str, options: argparse.Namespace) -> dict[str, object]:
     network, data = NETWORKS[name](options.data_root, options.cache)
     network.eval()
@@ -122,11 +129,10 @@ def run(name: str, options: argparse.Namespace) -> dict[str, object]:
     if not options.clean_only:
         sets |= shifted(name, data, order, options.data_root)
     result: dict[str, object] = {
-        "gains": models["one pass + gains"].settings.gains,
+        "tuning": _summary(models["+ gains"].settings.tuning),
         "chosen": models["calibrate() chose"].report.notes[-1],
     }
-    print(f"{name}: gains {[round(g, 2) for g in result['gains'].values()]}")  # type: ignore[attr-defined]
-    print(f"  {result['chosen']}")
+    print(f"{name}: {result['tuning']}\n  {result['chosen']}")
     for title, x in sets.items():
         ref = reference(network, x, options.passes)
         rows = compare(network, models, x, ref)

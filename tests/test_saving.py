@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import onesigma
-from onesigma import FileError
-from onesigma.saving import _digest
+from onesigma import AbstainRule, FileError
+from onesigma.tensor_file import digest
 
 X = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
 
@@ -164,7 +164,7 @@ def test_failure_leaves_the_old_file(saved, tmp_path, monkeypatch):
     def fail(*_args, **_kwargs):
         raise OSError("disk full")
 
-    monkeypatch.setattr("onesigma.saving.save_file", fail)
+    monkeypatch.setattr("onesigma.tensor_file.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         onesigma.save(saved[0], path)
     assert path.read_bytes() == saved[1].read_bytes()
@@ -184,7 +184,7 @@ def tampered(path, target, change) -> None:
     content = json.loads(metadata["content"])
     change(content)
     metadata["content"] = json.dumps(content)
-    metadata["sha256"] = _digest(metadata["content"], tensors)
+    metadata["sha256"] = digest(metadata["content"], tensors)
     save_file(tensors, target, metadata=metadata)
 
 
@@ -250,6 +250,15 @@ def drop_output(content):
     del nodes[-1]
 
 
+def set_rule(**changes):
+    rule = AbstainRule("entropy", 0.5, 0.05, None, 100, 0.9, 0.04).to_dict()
+    return lambda content: content["settings"].update(abstain=rule | changes)
+
+
+def set_temperature(value):
+    return lambda content: content["settings"].update(temperature={"value": value})
+
+
 def deep(content):
     argument: list = []
     for _ in range(400):
@@ -288,6 +297,12 @@ MALICE = {
     "deep_nesting": deep,
     "no_settings": lambda content: content.pop("settings"),
     "foreign_setting": lambda content: content["settings"].update(surprise=1),
+    "negative_temperature": set_temperature(-1.0),
+    "temperature_in_words": set_temperature("hot"),
+    "rule_on_another_score": set_rule(score="__class__"),
+    "rule_without_a_number": set_rule(threshold="nan"),
+    "rule_with_a_surprise": set_rule(surprise=1),
+    "rule_that_risks_all": set_rule(risk=2.0),
     "nodes_are_no_list": lambda content: content["graphs"]["network"].update(nodes=3),
     "no_graphs": lambda content: content.update(graphs=[]),
     "tensor_that_is_not_there": lambda content: content["graphs"]["network"]["tensors"].update(
@@ -312,6 +327,16 @@ def test_an_honest_rewrite_is_accepted(saved, tmp_path):
     """The forger's tool itself makes good files, so the refusals above are for their content."""
     tampered(saved[1], tmp_path / "same", lambda content: None)
     assert_same(saved[0](X), onesigma.load(tmp_path / "same")(X))
+    tampered(saved[1], tmp_path / "rule", set_rule())
+    assert onesigma.load(tmp_path / "rule").abstain.threshold == 0.5
+
+
+def test_a_file_from_before_there_were_rules_loads(saved, tmp_path):
+    def change(content):
+        del content["settings"]["abstain"], content["settings"]["temperature"]
+
+    tampered(saved[1], tmp_path / "old", change)
+    assert onesigma.load(tmp_path / "old").settings == saved[0].settings
 
 
 def test_what_cannot_be_saved_is_an_error_and_no_file(tmp_path):

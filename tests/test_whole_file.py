@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from onesigma.whole_file import replacing
+from onesigma.whole_file import remove_leftovers, replacing
 
 
 def write_half(path: Path) -> None:
@@ -35,3 +35,19 @@ def test_others_may_read_the_file(tmp_path):
     with replacing(path) as temporary:
         temporary.write_text("new")
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_leftovers_of_a_killed_writer_are_removed_and_nothing_else(tmp_path):
+    path = tmp_path / "a[1].txt"
+    others = [tmp_path / name for name in ("a[1].txt", ".a[1]-b-abcdefgh.txt", ".a[1]-abcdefgh.md")]
+    for file in (*others, tmp_path / ".a[1]-abcdefgh.txt"):
+        file.write_text("x")
+    remove_leftovers(path)
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+    # The name is that of a real temporary file.
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        remove_leftovers(path)
+        assert not temporary.exists()
+        temporary.write_text("whole")
+    assert path.read_text() == "whole"

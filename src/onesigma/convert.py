@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,6 +23,7 @@ from onesigma.propagate import Rehearse
 from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.dropout import CLASSIC
+from onesigma.rules.table import INDEPENDENT, SEPARATE
 
 _PRIOR = "input_variance"
 
@@ -77,13 +79,24 @@ def convert(
     report = make_report(source, flow, rules, notes)
     _require_randomness(report, flow)
 
-    settings = _settings(prepared, task, draws, sampling, dropout, covariance)
+    settings = _settings(prepared, task, draws, sampling, dropout, covariance, untuned(flow))
     return assemble(source, prepared.examples, report, settings, prior)
 
 
 def rules_for(dropout: str) -> RuleTable:
     """The table of rules; classic dropout is another rule in the same place."""
     return RULES if dropout == "inverted" else {**RULES, **CLASSIC}
+
+
+def untuned(flow: Flow) -> dict[str, dict[str, Any]]:
+    """What holds before ``calibrate`` has looked: members of a maximum that share noise are taken
+    as correlated by a half, which fits better than not at all (docs/fidelity.md).
+    """
+    return {
+        node.name: {"correlation": 0.5}
+        for node, step in flow.steps.items()
+        if step.rule and step.rule.family == "maximum" and {INDEPENDENT, SEPARATE} & {*step.broken}
+    }
 
 
 def assemble(
@@ -125,8 +138,8 @@ class _Propagated(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         values = uncertain(inputs, getattr(self, _PRIOR))
-        rules, gains = rules_for(self.settings.dropout), self.settings.gains
-        engine = PropagateToLogits(self.source, rules, gains)
+        rules = rules_for(self.settings.dropout)
+        engine = PropagateToLogits(self.source, rules, self.settings.tuning)
         (out,) = engine.run(*values)
         dim = self.settings.class_dim
         if isinstance(out, Tensor):
@@ -164,13 +177,19 @@ def _classes(logits: Tensor, class_dim: int) -> int:
 
 
 def _settings(
-    prepared: Prepared, task: str, draws: int, sampling: str, dropout: str, covariance: bool
+    prepared: Prepared,
+    task: str,
+    draws: int,
+    sampling: str,
+    dropout: str,
+    covariance: bool,
+    tuning: dict[str, dict[str, Any]],
 ) -> Settings:
     batch = [None] if prepared.dynamic_batch else [len(prepared.examples[0])]
     shapes = tuple((*batch, *x.shape[1:]) for x in prepared.examples)
     dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in prepared.examples)
     return Settings(
-        task, prepared.class_dim, draws, sampling, dropout, shapes, dtypes, covariance=covariance
+        task, prepared.class_dim, draws, sampling, dropout, shapes, dtypes, tuning, covariance
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from onesigma.decision import AbstainRule, Temperature
 from onesigma.errors import InputError
+from onesigma.passes.capture import shared_copy
 from onesigma.prediction import Prediction
 from onesigma.report import Report
 
@@ -28,11 +30,25 @@ class Settings:
     dropout: str
     input_shapes: tuple[tuple[int | None, ...], ...]
     input_dtypes: tuple[str, ...]
-    gains: dict[str, float] = field(default_factory=dict)
+    tuning: dict[str, dict[str, Any]] = field(default_factory=dict)
     covariance: bool = False
+    temperature: Temperature | None = None
+    abstain: AbstainRule | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        rule = None if self.abstain is None else self.abstain.to_dict()
+        return asdict(self) | {"abstain": rule}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Settings:
+        temperature, rule = content.get("temperature"), content.get("abstain")
+        values = {
+            "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
+            "input_dtypes": tuple(content["input_dtypes"]),
+            "temperature": None if temperature is None else Temperature(**temperature),
+            "abstain": None if rule is None else AbstainRule.from_dict(rule),
+        }
+        return cls(**{**content, **values})
 
 
 class Converted(nn.Module):
@@ -68,8 +84,55 @@ class Converted(nn.Module):
         return self._source[0]
 
     def forward(self, *inputs: Tensor) -> Prediction:
-        answer = self.network(*self.checked(inputs))
-        return Prediction(*answer, class_dim=self.settings.class_dim)
+        return self.finished(self.network(*self.checked(inputs)))
+
+    def finished(self, outputs: Sequence[Tensor]) -> Prediction:
+        """What ``network`` returned as a Prediction; the temperature first, then the rule."""
+        prediction = Prediction(*outputs, class_dim=self.settings.class_dim)
+        if self.temperature is not None:
+            prediction = self.temperature.apply(prediction)
+        if self.abstain is not None:
+            prediction = replace(prediction, act=self.abstain(prediction))
+        return prediction
+
+    @property
+    def temperature(self) -> Temperature | None:
+        return self.settings.temperature
+
+    @property
+    def abstain(self) -> AbstainRule | None:
+        return self.settings.abstain
+
+    def with_temperature(self, temperature: Temperature | None) -> Converted:
+        """A model of its own (on the same weights) whose probabilities have that temperature."""
+        if self.abstain is not None:
+            raise InputError(
+                "The abstain rule was fitted on other probabilities. Set the temperature on "
+                "with_abstain(None), then fit the rule on that model's predictions."
+            )
+        self._require_classes("temperature")
+        return self.replaced(settings=replace(self.settings, temperature=temperature))
+
+    def with_abstain(self, rule: AbstainRule | None) -> Converted:
+        """A model of its own (on the same weights) whose predictions say when to ``act``."""
+        self._require_classes("abstain rule")
+        return self.replaced(settings=replace(self.settings, abstain=rule))
+
+    def _require_classes(self, what: str) -> None:
+        if self.settings.task != "classification":
+            raise InputError(f"A {self.settings.task} model has no classes for {what}s.")
+
+    def replaced(
+        self, *, report: Report | None = None, settings: Settings | None = None
+    ) -> Converted:
+        """A model of its own on the same weights: moving it does not move this one."""
+        return Converted(
+            shared_copy(self.network),
+            shared_copy(self.source),
+            report or self.report,
+            settings or self.settings,
+            self.input_var,
+        ).eval()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Converted:
         """``.to()``, ``.double()`` …: by default these write into parameters, which we share.
@@ -96,7 +159,12 @@ class Converted(nn.Module):
 
     def extra_repr(self) -> str:
         approximate = len(self.report.approximate)
-        return f"sites={len(self.report.sites)}, approximate_ops={approximate}"
+        parts = [f"sites={len(self.report.sites)}", f"approximate_ops={approximate}"]
+        if self.temperature is not None:
+            parts.append(f"temperature={self.temperature.value:.3f}")
+        if self.abstain is not None:
+            parts.append(f"acts_on={self.abstain.score} < {self.abstain.threshold:.4g}")
+        return ", ".join(parts)
 
 
 def check_inputs(

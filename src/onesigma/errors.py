@@ -7,6 +7,8 @@
     ├── ModelError        the model itself is unfit (NaN weights, several outputs, …)
     ├── InputError        an example, a prior or an input of the wrong kind
     ├── FileError         a saved model is truncated, altered or of another format
+    ├── ExportError       a file for another runtime cannot be made, or gives other answers
+    ├── PackageError      an optional package is not installed
     └── DataError         a dataset is absent or is not what it should be
 
 Each message says what is wrong, where, and what to do about it.
@@ -39,6 +41,14 @@ class InputError(OnesigmaError):
 
 class FileError(OnesigmaError):
     """A saved model cannot be read."""
+
+
+class ExportError(OnesigmaError):
+    """A file for another runtime cannot be made, or does not agree with PyTorch."""
+
+
+class PackageError(OnesigmaError, ImportError):
+    """An optional package is not installed."""
 
 
 class DataError(OnesigmaError):

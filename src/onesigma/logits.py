@@ -9,10 +9,13 @@ from torch import Tensor, fx
 
 from onesigma.gaussian import Gaussian
 from onesigma.passes.locate import output_of
-from onesigma.propagate import Propagate
+from onesigma.propagate import Propagate, as_factor
+from onesigma.rules.affine import correlated_parts
 
 # Beyond, a K × K root per sample would cost more than it tells.
 MAX_CLASSES = 64
+# Beyond, the covariance of the features would take calibrate too long.
+MAX_FEATURES = 2048
 
 
 def has_linear_logits(source: fx.GraphModule) -> bool:
@@ -24,11 +27,21 @@ def has_linear_logits(source: fx.GraphModule) -> bool:
     return logits.dim() == 2 and int(logits.shape[1]) <= MAX_CLASSES
 
 
+def features_of_logits(source: fx.GraphModule) -> str | None:
+    """The node that feeds a last linear layer, if that has few enough inputs and outputs."""
+    if not has_linear_logits(source):
+        return None
+    features = output_of(source).args[0]
+    assert isinstance(features, fx.Node)
+    return features.name if int(features.meta["val"].shape[1]) <= MAX_FEATURES else None
+
+
 class PropagateToLogits(Propagate):
     """The engine, which also keeps the covariance of the outputs of a last linear layer w.
 
         Cov[y] = w diag(v) wᵀ
-    Exact for independent inputs of that layer, as its diagonal, the variance, is.
+    Exact for independent inputs of that layer, as its diagonal, the variance, is. Where calibrate
+    has found how they are correlated, that enters too (``rules.affine.correlated_parts``).
     """
 
     covariance: Tensor | None = None
@@ -39,6 +52,20 @@ class PropagateToLogits(Propagate):
         if is_linear and all(user.op == "output" for user in n.users):
             x, weight = self.env[n.args[0]], self.env[n.args[1]]  # type: ignore[index]
             if isinstance(x, Gaussian) and x.mean.dim() == 2 and len(weight) <= MAX_CLASSES:
-                spread = (weight * x.expanded().var.unsqueeze(1)) @ weight.transpose(0, 1)
-                self.covariance = spread * self.gains.get(n.name, 1.0)
+                self.covariance = _covariance(x.expanded(), weight, **self.tuning.get(n.name, {}))
         return value
+
+
+def _covariance(
+    x: Gaussian, weight: Tensor, *, factors: Any = None, rate: float = 0.0, gain: Any = 1.0
+) -> Tensor:
+    if factors is None:
+        spread = (weight * x.var.unsqueeze(1)) @ weight.transpose(0, 1)
+    else:
+        left, together = correlated_parts(x, weight, factors, rate)
+        spread = (weight * left.unsqueeze(1)) @ weight.transpose(0, 1)
+        spread = spread + together @ together.transpose(-1, -2)
+    if isinstance(gain, int | float):
+        return spread * gain
+    root = torch.as_tensor(as_factor(gain, spread)).sqrt()
+    return spread * root.unsqueeze(-1) * root

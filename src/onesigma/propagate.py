@@ -3,13 +3,14 @@
 certain in  → the op itself, untouched
 anything uncertain in, or a source of noise → the op's rule
 
-A node may have a gain, a number fitted by ``calibrate`` that its variance is multiplied by.
+A node may have been tuned (by ``calibrate``): a ``gain`` multiplies its variance, anything else is
+handed to its rule as an option.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
@@ -19,25 +20,29 @@ from onesigma.gaussian import Gaussian, gaussians_in
 from onesigma.passes.locate import describe
 from onesigma.rules.table import RuleTable
 
+# By node name: option → a number, or a nested list of them that broadcasts over the value.
+Tuning: TypeAlias = Mapping[str, Mapping[str, Any]]
+
 
 class Propagate(fx.Interpreter):
     """Run a captured graph on values that are ``Tensor`` (certain) or ``Gaussian``."""
 
     def __init__(
-        self, module: fx.GraphModule, rules: RuleTable, gains: Mapping[str, float] | None = None
+        self, module: fx.GraphModule, rules: RuleTable, tuning: Tuning | None = None
     ) -> None:
         super().__init__(module)
         self.rules = rules
-        self.gains = gains or {}
+        self.tuning = tuning or {}
 
     def run_node(self, n: fx.Node) -> Any:
+        self.options = dict(self.tuning.get(n.name, {}))
+        gain = self.options.pop("gain", None)
         try:
             value = super().run_node(n)
         except UnsupportedOp as error:
             raise UnsupportedOp(f"{describe(n)}: {error}") from None
-        gain = self.gains.get(n.name, 1.0)
-        if gain != 1 and isinstance(value, Gaussian):
-            return Gaussian(value.mean, value.var * gain)
+        if gain is not None and isinstance(value, Gaussian):
+            return Gaussian(value.mean, value.var * as_factor(gain, value.var))
         return value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -49,7 +54,14 @@ class Propagate(fx.Interpreter):
             raise UnsupportedOp("no rule yet; add one: rules/README.md")
         if rule.refuses:
             raise UnsupportedOp(rule.note)
-        return rule.function(*args, **kwargs)
+        return rule.function(*args, **kwargs, **self.options)
+
+
+def as_factor(number: Any, like: Tensor) -> Tensor | float:
+    """A tuned number as what it multiplies: a float stays one, and can move into weights."""
+    if isinstance(number, int | float):
+        return float(number)
+    return torch.tensor(number, dtype=like.dtype, device=like.device)
 
 
 class Rehearse(Propagate):

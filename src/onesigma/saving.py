@@ -7,25 +7,19 @@ SHA-256 of all its content, so a truncated or altered file is an error and not a
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, fx, nn
 
+from onesigma import tensor_file
 from onesigma.converted import Converted, Settings
 from onesigma.errors import FileError
 from onesigma.graph_json import decode_graph, encode_graph, referenced_tensors
 from onesigma.report import Report
 from onesigma.version import __version__
-from onesigma.whole_file import replacing
 
-_FORMAT = "onesigma converted model 1"
+_KIND = "converted model"
 _PRIOR = "input_var"
 
 
@@ -38,24 +32,14 @@ def save(converted: Converted, path: str | Path) -> None:
     }
     if converted.input_var is not None:
         tensors[_PRIOR] = converted.input_var
-    content = json.dumps(
-        {
-            "graphs": graphs,
-            "parameters": sorted(k for k, v in tensors.items() if isinstance(v, nn.Parameter)),
-            "report": converted.report.to_dict(),
-            "settings": converted.settings.to_dict(),
-            "version": __version__,
-        }
-    )
-    # Copies, for safetensors refuses tensors that share memory, as a buffer's views do.
-    stored = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    metadata = {
-        "format": _FORMAT,
-        "content": content,
-        "sha256": _digest(content, stored),
+    content = {
+        "graphs": graphs,
+        "parameters": sorted(k for k, v in tensors.items() if isinstance(v, nn.Parameter)),
+        "report": converted.report.to_dict(),
+        "settings": converted.settings.to_dict(),
+        "version": __version__,
     }
-    with replacing(Path(path)) as temporary:
-        save_file(stored, temporary, metadata=metadata)
+    tensor_file.write(Path(path), _KIND, tensors, content)
 
 
 def load(path: str | Path) -> Converted:
@@ -65,24 +49,9 @@ def load(path: str | Path) -> Converted:
         FileError: the file is missing, truncated, altered, or not a converted model.
     """
     path = Path(path)
+    tensors, content = tensor_file.read(path, _KIND, "Convert and save again.")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            # Copies: a tensor's place in the file is not aligned as torch's own memory is, and
-            # kernels round differently then.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise FileError(f"{path.name} cannot be read as a converted model: {error}") from error
-    if metadata.get("format") != _FORMAT:
-        raise FileError(
-            f"{path.name} is not a converted model of this version of onesigma "
-            f"(format {metadata.get('format')!r}, expected {_FORMAT!r}). Convert and save again."
-        )
-    content = metadata.get("content", "")
-    if metadata.get("sha256") != _digest(content, tensors):
-        raise FileError(f"{path.name} was altered or damaged after saving: its SHA-256 differs.")
-    try:
-        return _build(json.loads(content), tensors)
+        return _build(content, tensors)
     except Exception as error:  # a forged content can fail anywhere
         raise FileError(f"{path.name} does not describe a converted model: {error}") from error
 
@@ -102,15 +71,6 @@ def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, st
     return keys
 
 
-def _digest(content: str, tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(content.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
     parameters = set(content["parameters"])
     owned: dict[str, Tensor] = {
@@ -122,11 +82,7 @@ def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
         graph, keys = decode_graph(content["graphs"][name])
         root = {target: owned[key] for target, key in keys.items()}
         modules[name] = fx.GraphModule(root, graph)
-    settings = dict(content["settings"])
-    settings["input_shapes"] = tuple(tuple(shape) for shape in settings["input_shapes"])
-    settings["input_dtypes"] = tuple(settings["input_dtypes"])
+    settings = Settings.from_dict(content["settings"])
     report = Report.from_dict(content["report"])
     prior = owned.get(_PRIOR)
-    return Converted(
-        modules["network"], modules["source"], report, Settings(**settings), prior
-    ).eval()
+    return Converted(modules["network"], modules["source"], report, settings, prior).eval()

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 
 
@@ -26,3 +27,10 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a writer of `path` left that was killed before it could clean up."""
+    # Eight signs, as mkstemp adds, so that no file of a similar name is hit.
+    for leftover in path.parent.glob(f".{escape(path.stem)}-????????{path.suffix}"):
+        leftover.unlink(missing_ok=True)

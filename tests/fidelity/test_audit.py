@@ -38,7 +38,8 @@ def audited(name: str) -> Audit:
 
 
 def with_gains(model: Converted, x: Tensor, gains: dict[str, float]) -> Converted:
-    settings = replace(model.settings, gains=gains)
+    tuning = {node: {"gain": gain} for node, gain in gains.items()}
+    settings = replace(model.settings, tuning=tuning)
     return assemble(model.source, (x[:2],), model.report, settings, model.input_var)
 
 
@@ -230,7 +231,7 @@ def test_a_loaded_model_audits_the_same(tmp_path):
     model = with_gains(exact(), X, {"linear": 1.7})
     onesigma.save(model, tmp_path / "m.safetensors")
     loaded = onesigma.load(tmp_path / "m.safetensors")
-    assert loaded.settings.gains == {"linear": 1.7}
+    assert loaded.settings.tuning == {"linear": {"gain": 1.7}}
     assert onesigma.audit(loaded, X, passes=20) == onesigma.audit(model, X, passes=20)
 
 

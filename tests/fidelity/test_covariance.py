@@ -10,7 +10,10 @@ from torch import Tensor, nn
 import onesigma
 from onesigma import head
 from onesigma.convert import rules_for
-from onesigma.logits import MAX_CLASSES, PropagateToLogits
+from onesigma.gaussian import Gaussian
+from onesigma.logits import MAX_CLASSES, PropagateToLogits, _covariance
+from onesigma.rules import RULES
+from onesigma.rules.affine import before_dropout
 
 P = 0.3
 X = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
@@ -89,9 +92,9 @@ def test_all_logits_move_together():
     assert apart.epistemic.min() > 0.1
 
 
-def engine_covariance(model: nn.Module, *x: Tensor, gains: dict[str, float] | None = None):
+def engine_covariance(model: nn.Module, *x: Tensor, tuning=None):
     source = onesigma.convert(model, x).source
-    engine = PropagateToLogits(source, rules_for("inverted"), gains)
+    engine = PropagateToLogits(source, rules_for("inverted"), tuning)
     (out,) = engine.run(*x)
     assert engine.covariance is not None
     return engine.covariance.detach(), out
@@ -121,9 +124,44 @@ def test_the_covariance_of_dropout_and_a_layer_is_exact():
 def test_the_gain_of_the_last_layer_multiplies_it():
     model = dropout_linear()
     plain, _ = engine_covariance(model, X)
-    gained, out = engine_covariance(model, X, gains={"linear": 1.7})
+    gained, out = engine_covariance(model, X, tuning={"linear": {"gain": 1.7}})
     torch.testing.assert_close(gained, 1.7 * plain)
     torch.testing.assert_close(gained.diagonal(dim1=1, dim2=2), out.var.detach())
+
+
+def test_a_gain_per_class():
+    model = dropout_linear()
+    gain = torch.tensor([1.0, 4.0, 0.25, 9.0])
+    plain, _ = engine_covariance(model, X)
+    gained, out = engine_covariance(model, X, tuning={"linear": {"gain": gain.tolist()}})
+    torch.testing.assert_close(gained, plain * gain.sqrt()[:, None] * gain.sqrt())
+    torch.testing.assert_close(gained.diagonal(dim1=1, dim2=2), out.var.detach())
+
+
+def test_correlated_inputs_of_the_last_layer_are_exact():
+    """y = W x with Corr[x] = U Uᵀ off the diagonal, against the full matrix product."""
+    torch.manual_seed(1)
+    factors = 0.5 * torch.randn(6, 2)
+    model = dropout_linear()
+    layer, mean, var = model[1], torch.randn(3, 6), torch.rand(3, 6)
+    options = {"factors": factors.tolist()}
+    weight = layer.weight.detach()
+    out = RULES[torch.ops.aten.linear.default].function(
+        Gaussian(mean, var), weight, layer.bias.detach(), **options
+    )
+    correlation = factors @ factors.T
+    correlation.fill_diagonal_(1)
+    std = var.sqrt()
+    inputs = std[:, :, None] * correlation * std[:, None, :]
+    exact = weight @ inputs @ weight.T
+    torch.testing.assert_close(_covariance(Gaussian(mean, var), weight, **options), exact)
+    torch.testing.assert_close(out.var, exact.diagonal(dim1=1, dim2=2))
+
+
+def test_of_a_dropout_before_only_what_came_in_is_correlated():
+    p, came_in, mean = 0.3, torch.rand(3, 6), torch.randn(3, 6)
+    dropped = RULES[torch.ops.aten.dropout.default].function(Gaussian(mean, came_in), p, False)
+    torch.testing.assert_close(before_dropout(dropped, p), came_in)
 
 
 def test_an_input_prior_counts():

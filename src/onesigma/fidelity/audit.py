@@ -20,6 +20,7 @@ from onesigma.errors import InputError
 from onesigma.fidelity.observe import Observed, Progress, observe, silent
 from onesigma.fidelity.watch import layers_of, watch
 from onesigma.gaussian import Gaussian
+from onesigma.prediction import Prediction
 from onesigma.report import Entry
 from onesigma.text_table import text_table
 
@@ -190,13 +191,14 @@ def _layer(entry: Entry, value: Gaussian, observed: Observed) -> LayerAudit | No
 
 
 def _output(converted: Converted, inputs: Sequence[Tensor], observed: Observed) -> OutputAudit:
+    dim = converted.settings.class_dim
     with torch.no_grad():
-        prediction = converted(*inputs)
-        plain = head.certain(converted.source(*inputs)[0], converted.settings.class_dim)
+        # Not ``converted(…)``: the passes have no temperature either.
+        prediction = Prediction(*converted.network(*inputs), class_dim=dim)
+        plain = head.certain(converted.source(*inputs)[0], dim)
     assert prediction.probs is not None
     assert prediction.entropy is not None
     reference = observed.reference
-    dim = converted.settings.class_dim
     ours, theirs = (p.double().movedim(dim, -1) for p in (prediction.probs, plain.probs))
     first, second = (half.mean for half in observed.probs)
     same = ours.argmax(-1) == reference.probs.argmax(-1)

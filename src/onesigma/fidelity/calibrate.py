@@ -1,34 +1,37 @@
-"""``calibrate``: one variance gain per layer, from unlabelled inputs.
+"""``calibrate``: what elements share, learnt from unlabelled inputs.
 
-The diagonal pass under-states the spread because elements share dropped units; the deeper the
-layer, the more. Layer by layer, in order,
-
-    gain = (mean Monte-Carlo variance of the layer's output) / (mean propagated variance there)
-
-with the gains of the layers before it already applied. No label, no retraining; at run time a gain
-is part of the squared weights and costs nothing.
+The diagonal pass takes elements as independent, but they share dropped units: it under-states the
+spread, the deeper the layer the more, and over-states maxima. Layer by layer, in order, gains and
+correlations are fitted to Monte-Carlo dropout of the original (``tune.py``). No label, no
+retraining; at run time they cost next to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from onesigma.convert import assemble, rules_for, uncertain
+from onesigma.convert import assemble, uncertain
 from onesigma.converted import Converted
 from onesigma.errors import InputError
 from onesigma.fidelity.audit import divergence
-from onesigma.fidelity.observe import Observed, Progress, observe, silent
+from onesigma.fidelity.observe import (
+    Observed,
+    Progress,
+    RunningCovariance,
+    observe,
+    silent,
+)
+from onesigma.fidelity.tune import FAMILIES, Tuner
 from onesigma.fidelity.watch import layers_of
-from onesigma.gaussian import Gaussian
-from onesigma.passes.capture import shared_copy
-from onesigma.propagate import Propagate
+from onesigma.logits import features_of_logits, has_linear_logits
 
-_LAYERS = {"linear", "product"}  # where elements mix, and where the weights can take a gain
+# With the covariance right, the error of 64 draws is what would be left of the distance.
+_DRAWS = 256
 
 
 def calibrate(
@@ -38,10 +41,10 @@ def calibrate(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Converted:
-    """Fit one gain per layer on unlabelled inputs; returns a new converted model.
+    """Fit gains and correlations on unlabelled inputs; returns a new converted model.
 
-    Half of the inputs fit the gains, the other half decides: no gains, gains, or gains and the
-    covariance of the logits, whichever is closest to Monte Carlo there. The report says which.
+    Half of the inputs fit them, the other half decides: none, gains, the covariance of the logits,
+    or both, whichever is closest to Monte Carlo there. The report says which.
 
     Args:
         converted: the model; it stays as it is.
@@ -53,17 +56,23 @@ def calibrate(
     checked = converted.checked(inputs)
     if converted.settings.input_shapes[0][0] is not None:
         raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
+    if converted.temperature is not None or converted.abstain is not None:
+        raise InputError(
+            "Calibration changes the doubt that the temperature and the abstain rule were fitted "
+            "on. Calibrate with_abstain(None).with_temperature(None), then fit them again."
+        )
     if len(checked[0]) < 4:
         raise InputError("calibrate needs at least 4 inputs: half of them check the gains.")
-    observed = _observe_layers(converted, checked, passes, seed, progress)
     half = len(checked[0]) // 2
-    gains = _fit(converted, checked, observed, half)
-    candidates = {"none": converted}
-    for name, covariance in (("gains", False), ("gains and covariance", True)):
-        settings = replace(converted.settings, gains=gains, covariance=covariance)
-        candidates[name] = assemble(
-            converted.source, _examples(checked), converted.report, settings, converted.input_var
-        )
+    observed = _observe_layers(converted, checked, passes, half, seed, progress)
+    tuning = _fit(converted, checked, observed, half)
+    candidates = {"none": converted, "gains": _variant(converted, checked, tuning)}
+    if converted.settings.task == "classification" and has_linear_logits(converted.source):
+        as_it_is = converted.settings.tuning
+        candidates |= {
+            "covariance": _variant(converted, checked, as_it_is, covariance=True),
+            "gains and covariance": _variant(converted, checked, tuning, covariance=True),
+        }
     errors = {name: _error(m, checked, observed, half) for name, m in candidates.items()}
     best = min(errors, key=errors.__getitem__)
     tried = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
@@ -71,57 +80,63 @@ def calibrate(
     return _with_note(candidates[best], note)
 
 
-def fit_gains(
+def fit_tuning(
     converted: Converted,
     *inputs: Tensor,
     passes: int = 100,
     seed: int = 0,
     progress: Progress = silent,
-) -> dict[str, float]:
-    """The gains alone, fitted on all the inputs and not checked."""
+) -> dict[str, dict[str, Any]]:
+    """Gains and correlations alone, fitted on all the inputs and not checked."""
     checked = converted.checked(inputs)
-    observed = _observe_layers(converted, checked, passes, seed, progress)
+    observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, progress)
     return _fit(converted, checked, observed, len(checked[0]))
 
 
+def _variant(
+    converted: Converted,
+    inputs: Sequence[Tensor],
+    tuning: dict[str, dict[str, Any]],
+    *,
+    covariance: bool = False,
+) -> Converted:
+    settings = replace(converted.settings, tuning=tuning, covariance=covariance)
+    if covariance and tuning is not converted.settings.tuning:
+        settings = replace(settings, draws=max(settings.draws, _DRAWS))
+    examples = tuple(x[:2] for x in inputs)
+    return assemble(converted.source, examples, converted.report, settings, converted.input_var)
+
+
 def _observe_layers(
-    converted: Converted, inputs: Sequence[Tensor], passes: int, seed: int, progress: Progress
+    converted: Converted,
+    inputs: Sequence[Tensor],
+    passes: int,
+    rows: int,
+    seed: int,
+    progress: Progress,
 ) -> Observed:
     if passes < 4:
         raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
-    layers = {name for name, entry in layers_of(converted).items() if entry.rule in _LAYERS}
-    return observe(converted, inputs, layers, passes, seed=seed, progress=progress)
-
-
-def _examples(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(x[:2] for x in inputs)
+    layers = {name for name, entry in layers_of(converted).items() if entry.rule in FAMILIES}
+    features = features_of_logits(converted.source)
+    covary = {} if features is None else {features: rows}
+    return observe(converted, inputs, layers, passes, seed=seed, progress=progress, covary=covary)
 
 
 @torch.no_grad()
 def _fit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
-) -> dict[str, float]:
-    fit = _Fit(converted, {name: m.var[:half] for name, m in observed.nodes.items()})
-    fit.run(*uncertain([x[:half] for x in inputs], converted.input_var))
-    return fit.found
+) -> dict[str, dict[str, Any]]:
+    targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in observed.nodes.items()}
+    together = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
+    tuner = Tuner(converted, targets, together)
+    tuner.run(*uncertain([x[:half] for x in inputs], converted.input_var))
+    return tuner.found
 
 
-class _Fit(Propagate):
-    """One run of the engine that, at each layer, first corrects the variance, then goes on."""
-
-    def __init__(self, converted: Converted, targets: dict[str, Tensor]) -> None:
-        super().__init__(converted.source, rules_for(converted.settings.dropout))
-        self.targets = targets
-        self.found: dict[str, float] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.name not in self.targets or not isinstance(value, Gaussian):
-            return value
-        carried, wanted = float(value.expanded().var.mean()), float(self.targets[n.name].mean())
-        gain = wanted / carried if carried > 0 and wanted > 0 else 1.0
-        self.found[n.name] = gain
-        return Gaussian(value.mean, gain * value.var)
+class _Part(NamedTuple):
+    mean: Tensor
+    var: Tensor
 
 
 @torch.no_grad()
@@ -141,7 +156,5 @@ def _error(converted: Converted, inputs: Sequence[Tensor], observed: Observed, h
 
 
 def _with_note(converted: Converted, note: str) -> Converted:
-    """A model of its own (on the same weights): moving it must not move the one it came from."""
     report = replace(converted.report, notes=(*converted.report.notes, note))
-    network, source = shared_copy(converted.network), shared_copy(converted.source)
-    return Converted(network, source, report, converted.settings, converted.input_var).eval()
+    return converted.replaced(report=report)

@@ -5,9 +5,9 @@ Streaming: memory does not grow with the number of passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx
@@ -22,6 +22,16 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 def silent(steps: Iterable[int]) -> Iterable[int]:
     """No progress bar."""
     return steps
+
+
+class Moments(Protocol):
+    """Mean and variance of a value, over passes."""
+
+    @property
+    def mean(self) -> Tensor: ...
+
+    @property
+    def var(self) -> Tensor: ...
 
 
 class RunningMoments:
@@ -53,6 +63,26 @@ class RunningMoments:
         return spread.clamp(min=0) / max(1, self.count - 1)
 
 
+class RunningCovariance(RunningMoments):
+    """Also the covariance of elements (n, elements), summed over the first ``rows`` inputs."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self._products: Tensor | float = 0.0
+
+    def add(self, value: Tensor) -> None:
+        super().add(value)
+        distance = (value - self._first)[: self.rows]
+        self._products = distance.transpose(0, 1) @ distance + self._products
+
+    @property
+    def covariance(self) -> Tensor:
+        total = self._sum[: self.rows].double()
+        means = total.transpose(0, 1) @ total / self.count
+        return (torch.as_tensor(self._products).double() - means) / max(1, self.count - 1)
+
+
 @dataclass
 class Observed:
     """What the passes were like: per node, and the output's probabilities in two halves."""
@@ -76,13 +106,17 @@ class Observed:
 def observe(
     converted: Converted,
     inputs: Sequence[Tensor],
-    nodes: set[str],
+    nodes: Iterable[str],
     passes: int,
     *,
     seed: int = 0,
     progress: Progress = silent,
+    covary: Mapping[str, int] | None = None,
 ) -> Observed:
-    """``passes`` stochastic passes of the original network on ``inputs``."""
+    """``passes`` stochastic passes of the original network on ``inputs``.
+
+    ``covary`` names nodes to keep the elements' covariance of, over so many of the inputs.
+    """
     # Without dropout the input prior is all the noise there is.
     has_sites = bool(converted.report.sites) or converted.input_var is None
     dropout = converted.settings.dropout
@@ -90,7 +124,8 @@ def observe(
     class_dim = converted.settings.class_dim
     classifies = converted.settings.task == "classification"
     observed = Observed(
-        {name: RunningMoments() for name in nodes},
+        {name: RunningMoments() for name in nodes}
+        | {name: RunningCovariance(rows) for name, rows in (covary or {}).items()},
         (RunningMoments(), RunningMoments()),
         RunningMoments(),
         RunningMoments(),

@@ -29,7 +29,7 @@ def layers_of(converted: Converted) -> dict[str, Entry]:
 
 @torch.no_grad()
 def watch(converted: Converted, inputs: Sequence[Tensor], nodes: set[str]) -> dict[str, Gaussian]:
-    """The values that the engine carries at ``nodes``, gains included."""
+    """The values that the engine carries at ``nodes``, as tuned."""
     watcher = _Watcher(converted, nodes)
     watcher.run(*uncertain(inputs, converted.input_var))
     return watcher.seen
@@ -38,7 +38,7 @@ def watch(converted: Converted, inputs: Sequence[Tensor], nodes: set[str]) -> di
 class _Watcher(Propagate):
     def __init__(self, converted: Converted, nodes: set[str]) -> None:
         settings = converted.settings
-        super().__init__(converted.source, rules_for(settings.dropout), settings.gains)
+        super().__init__(converted.source, rules_for(settings.dropout), settings.tuning)
         self.nodes = nodes
         self.seen: dict[str, Gaussian] = {}
 

@@ -23,22 +23,29 @@ _WEIGHTS = (0.118463442528095, 0.239314335249683, 0.284444444444444)
 _RULE = tuple(zip(_NODES, (*_WEIGHTS, _WEIGHTS[1], _WEIGHTS[0]), strict=True))
 
 
-def maximum(mean_a: Tensor, var_a: Tensor, mean_b: Tensor, var_b: Tensor) -> Moments:
-    """The larger of two independent normals.
+def maximum(
+    mean_a: Tensor, var_a: Tensor, mean_b: Tensor, var_b: Tensor, correlation: float = 0.0
+) -> Moments:
+    """The larger of two normals with covariance c = ρ √(v_a v_b), ρ ≥ 0.
 
-        θ² = v_a + v_b,   x = |m_a − m_b| / θ,   v_top = variance of the one with the larger mean
+        θ² = v_a + v_b − 2c,   x = |m_a − m_b| / θ,   v_top = variance of the larger mean's
         E[y]   = max(m_a, m_b) + θ P₁(x)
-        Var[y] = v_top (1 − 2 P₀(x)) + θ² (P₂(x) − P₁(x)²)
-    Clark 1961, rearranged so that no term can be negative. Exact for independent normals.
+        Var[y] = v_top (1 − 2 P₀(x)) + 2c P₀(x) + θ² (P₂(x) − P₁(x)²)
+    Clark 1961, rearranged so that no term can be negative. Exact for two normals.
     θ → 0 gives max(m_a, m_b) and the variance of the larger.
     """
     gap = mean_a - mean_b
-    total = var_a + var_b
+    total, shared = var_a + var_b, None
+    if correlation:
+        # √v_a √v_b and not √(v_a v_b): the product of two small variances would underflow.
+        shared = 2 * correlation * standard_deviation(var_a) * standard_deviation(var_b)
+        total = (total - shared).clamp(min=0)
     std, tail = tails_beyond(gap, total)
     top = torch.where(gap > 0, var_a, var_b)
     mean = torch.maximum(mean_a, mean_b) + torch.where(total > 0, std * tail.first, 0.0)
     spread = (tail.second - tail.first * tail.first).clamp(min=0)
-    return mean, top * (1 - 2 * tail.zeroth).clamp(min=0) + total * spread
+    var = top * (1 - 2 * tail.zeroth).clamp(min=0) + total * spread
+    return mean, var if shared is None else var + shared * tail.zeroth
 
 
 def relu(mean: Tensor, var: Tensor) -> Moments:

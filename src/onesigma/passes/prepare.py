@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 from onesigma.passes.capture import capture
 from onesigma.passes.functionalize import functionalize
 from onesigma.passes.inline import inline
+from onesigma.passes.reorder import pool_first
 from onesigma.passes.strip import refuse_final_sigmoid, strip_softmax
 
 
@@ -25,11 +26,12 @@ class Prepared:
 
 
 def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | None) -> Prepared:
-    """Capture, then inline, functionalize and, for classification, strip the final softmax."""
+    """Capture, inline, functionalize, reorder and, for classification, strip the final softmax."""
     captured = capture(model, example_input)
     graph, notes = captured.graph, list(captured.notes)
     inline(graph)
     functionalize(graph)
+    pool_first(graph)
     if task == "classification":
         refuse_final_sigmoid(graph)
         if stripped := strip_softmax(graph):

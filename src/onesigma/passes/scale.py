@@ -1,6 +1,6 @@
 """Scale: numbers that multiply a variance move into the squared weights.
 
-1. ``c · linear(v, w²)`` becomes ``linear(v, c·w²)``.
+1. ``c · linear(v, w²)`` becomes ``linear(v, c·w²)``; c a number, or one for each output channel.
 2. ``linear(c · v, w²)`` and ``linear(v / c, w²)`` likewise.
 
 A gain, or the 1/q of dropout, then costs a multiplication of the weights, which exporters fold into
@@ -18,6 +18,17 @@ from onesigma.rules.table import RULES
 aten = torch.ops.aten
 _WEIGHT, _BIAS = 1, 2
 
+# Layers whose weights have the output channels first, and the dim of the channels in the output.
+WEIGHTS_BY_OUTPUT = {
+    aten.linear.default: -1,
+    aten.conv1d.default: 1,
+    aten.conv1d.padding: 1,
+    aten.conv2d.default: 1,
+    aten.conv2d.padding: 1,
+    aten.conv3d.default: 1,
+    aten.conv3d.padding: 1,
+}
+
 
 def scale_weights(module: fx.GraphModule) -> int:
     """Move scalar factors into weights, in place; returns how many were moved."""
@@ -31,9 +42,12 @@ def scale_weights(module: fx.GraphModule) -> int:
             _scale(module.graph, node, factor)
             module.graph.erase_node(scaled)
             moved += 1
-        while len(node.users) == 1 and (factor := _scalar_factor(next(iter(node.users)))):
+        while len(node.users) == 1:
             (scaled,) = node.users
-            _scale(module.graph, node, factor)
+            moving = _scalar_factor(scaled) or _channel_factor(scaled, node)
+            if moving is None:
+                break
+            _scale(module.graph, node, moving)
             scaled.replace_all_uses_with(node)
             module.graph.erase_node(scaled)
             moved += 1
@@ -69,7 +83,29 @@ def _scalar_factor(node: object) -> float | None:
     return float(number) if node.target is aten.mul.Tensor else 1 / float(number)
 
 
-def _scale(graph: fx.Graph, linear: fx.Node, factor: float) -> None:
+def _channel_factor(node: fx.Node, layer: fx.Node) -> fx.Node | None:
+    """g for ``layer · g`` with a constant g that has one number for each output channel."""
+    if node.target is not aten.mul.Tensor or layer.target not in WEIGHTS_BY_OUTPUT:
+        return None
+    if "val" not in layer.meta:
+        return None
+    gain = node.args[1]
+    if node.args[0] is not layer or not isinstance(gain, fx.Node) or gain.op != "get_attr":
+        return None
+    dims = layer.meta["val"].dim()
+    channel = WEIGHTS_BY_OUTPUT[layer.target] % dims
+    channels = layer.meta["val"].shape[channel]
+    wanted = (channels, *[1] * (dims - 1 - channel))
+    return gain if tuple(gain.meta["val"].shape) == wanted else None
+
+
+def _scale(graph: fx.Graph, linear: fx.Node, factor: float | fx.Node) -> None:
+    squared = linear.args[_WEIGHT]
+    assert isinstance(squared, fx.Node)
     with graph.inserting_before(linear):
-        weight = graph.call_function(aten.mul.Tensor, (linear.args[_WEIGHT], factor))
+        if isinstance(factor, fx.Node):
+            shape = [-1] + [1] * (squared.meta["val"].dim() - 1)
+            factor = graph.call_function(aten.reshape.default, (factor, shape))
+        weight = graph.call_function(aten.mul.Tensor, (squared, factor))
+    weight.meta = dict(squared.meta)
     linear.update_arg(_WEIGHT, weight)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from onesigma.gaussian import Gaussian, Value
+from onesigma.moments.tails import standard_deviation
 from onesigma.rules.table import (
     INDEPENDENT,
     SEPARATE,
@@ -20,7 +23,6 @@ from onesigma.rules.table import (
 aten = torch.ops.aten
 
 linear(
-    aten.linear.default,
     aten.conv1d.default,
     aten.conv1d.padding,
     aten.conv2d.default,
@@ -32,6 +34,46 @@ linear(
     aten.conv_transpose3d.input,
     aten.convolution.default,
 )
+
+
+def correlated_parts(
+    x: Gaussian, weight: Tensor, factors: Any, rate: float
+) -> tuple[Tensor, Tensor]:
+    """Inputs that are correlated by U Uᵀ: what of v is independent, and w s U.
+
+        Cov[y] = w diag(v − s²|U|²) wᵀ + (w s U)(w s U)ᵀ
+    s² is v, or with the rate p of a dropout right before, what had come into that: the masks' own
+    part is independent. From v = (s² + p m²)/q,  s² = q v − p m².
+    """
+    loadings = torch.tensor(factors, dtype=x.var.dtype, device=x.var.device)
+    shared = before_dropout(x, rate)
+    left = (x.var - shared * loadings.square().sum(1)).clamp(min=0)
+    together = (weight * standard_deviation(shared).unsqueeze(1)) @ loadings
+    return left, together
+
+
+def before_dropout(x: Gaussian, rate: float) -> Tensor:
+    """The variance that came into a dropout whose output is x."""
+    return (x.var - rate * (x.var + x.mean * x.mean)).clamp(min=0) if rate else x.var
+
+
+def _linear_layer(
+    x: Gaussian,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    factors: Any = None,
+    rate: float = 0.0,
+) -> Gaussian:
+    """As ``table.linear``; with ``factors`` (fitted by calibrate) its inputs may be correlated."""
+    mean = aten.linear(x.mean, weight, bias)
+    if factors is None:
+        return Gaussian(mean, aten.linear(x.var, weight * weight, None))
+    left, together = correlated_parts(x.expanded(), weight, factors, rate)
+    return Gaussian(mean, aten.linear(left, weight * weight, None) + together.square().sum(-1))
+
+
+register(aten.linear.default, Rule(_linear_layer, "linear", frozenset({INDEPENDENT})))
 
 
 def _product(op: Op) -> RuleFunction:

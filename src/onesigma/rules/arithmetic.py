@@ -12,6 +12,7 @@ from onesigma.errors import UnsupportedOp
 from onesigma.gaussian import Gaussian, Value, broadcast
 from onesigma.moments import functions
 from onesigma.moments.piecewise import maximum as larger_of_two
+from onesigma.moments.tails import standard_deviation
 from onesigma.rules.table import (
     INDEPENDENT,
     NORMAL,
@@ -35,25 +36,33 @@ def var_of(x: Any) -> Any:
 
 
 @rule(aten.add.Tensor, aten.add.Scalar, family="sum", assumes=(SEPARATE,))
-def add(a: Any, b: Any, *, alpha: float = 1) -> Gaussian:
-    """y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b.
+def add(a: Any, b: Any, *, alpha: float = 1, correlation: float = 0.0) -> Gaussian:
+    """y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b + 2αρ √(v_a v_b).
 
     Exact if a and b share no noise, or are one and the same: then Var[y] = (1 + α)² v.
-    Branches of a residual do share noise: the report says where.
+    Branches of a residual do share noise: the report says where, and ``calibrate`` fits ρ.
     """
     mean = aten.add(mean_of(a), mean_of(b), alpha=alpha)
     if a is b:
         return Gaussian(mean, (1 + alpha) ** 2 * a.var)
-    return broadcast(mean, var_of(a) + alpha * alpha * var_of(b))
+    return broadcast(mean, _var_of_sum(a, b, alpha, correlation))
 
 
 @rule(aten.sub.Tensor, aten.sub.Scalar, family="sum", assumes=(SEPARATE,))
-def sub(a: Any, b: Any, *, alpha: float = 1) -> Gaussian:
+def sub(a: Any, b: Any, *, alpha: float = 1, correlation: float = 0.0) -> Gaussian:
     """y = a − αb, as ``add``."""
     mean = aten.sub(mean_of(a), mean_of(b), alpha=alpha)
     if a is b:
         return Gaussian(mean, (1 - alpha) ** 2 * a.var)
-    return broadcast(mean, var_of(a) + alpha * alpha * var_of(b))
+    return broadcast(mean, _var_of_sum(a, b, -alpha, correlation))
+
+
+def _var_of_sum(a: Any, b: Any, alpha: float, correlation: float) -> Tensor:
+    var: Tensor = var_of(a) + alpha * alpha * var_of(b)
+    if not correlation:
+        return var
+    shared = standard_deviation(a.var) * standard_deviation(b.var)
+    return (var + 2 * alpha * correlation * shared).clamp(min=0)
 
 
 @rule(aten.rsub.Scalar, family="sum")
@@ -118,12 +127,12 @@ def power(x: Gaussian, exponent: float) -> Gaussian:
 
 
 @rule(aten.maximum.default, family="maximum", assumes=(SEPARATE, NORMAL), note="Clark 1961")
-def maximum(a: Value, b: Value) -> Gaussian:
+def maximum(a: Value, b: Value, *, correlation: float = 0.0) -> Gaussian:
     """The larger of two, see ``moments.piecewise.maximum``."""
     zero = torch.zeros_like(mean_of(a))
     var_a = a.var if isinstance(a, Gaussian) else zero
     var_b = b.var if isinstance(b, Gaussian) else zero
-    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b))
+    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b, correlation))
 
 
 def _reduction(op: Any, *, average: bool) -> RuleFunction:

@@ -2,6 +2,10 @@
 
 ``p`` is the probability to DROP, as in PyTorch; q = 1 − p. (The paper's p is our q.)
 A rate of 0 adds nothing, and a certain input then stays certain.
+
+The variance that leaves has two parts, the one that came in and the masks' own. Elements share the
+first and not the second, so a layer that sums them needs the first inflated: ``calibrate`` finds by
+how much (``inherited``; and ``fresh``, where channels drop as a whole).
 """
 
 from __future__ import annotations
@@ -26,8 +30,17 @@ def _moments(x: Value) -> tuple[Tensor, Tensor | float]:
     return (x.mean, x.var) if isinstance(x, Gaussian) else (x, 0.0)
 
 
+def _masked(var: Tensor | float, away: Tensor, p: float, inherited: float, fresh: float) -> Tensor:
+    """q·v + p·(v + away²), the two parts of v + p·away²; ``away`` from the value when dropped."""
+    own = fresh * p * away * away
+    share = inherited * (1 - p) + fresh * p
+    return own + var if share == 1 else own + share * var
+
+
 @rule(aten.dropout.default, family="dropout", source=True)
-def dropout(x: Value, p: float, train: bool) -> Value:
+def dropout(
+    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
+) -> Value:
     """Inverted dropout, y = x z / q with z ~ Bernoulli(q): PyTorch, Keras, ONNX.
 
         E[y] = m,   Var[y] = (v + p m²) / q
@@ -38,7 +51,7 @@ def dropout(x: Value, p: float, train: bool) -> Value:
     mean, var = _moments(x)
     if p == 1:  # everything is dropped, with certainty
         return torch.zeros_like(mean)
-    return Gaussian(mean, (var + p * mean * mean) / (1 - p))
+    return Gaussian(mean, _masked(var, mean, p, inherited, fresh) / (1 - p))
 
 
 @rule(
@@ -48,13 +61,15 @@ def dropout(x: Value, p: float, train: bool) -> Value:
     shared=True,
     note="a channel's elements drop together; sums over them spread more than carried",
 )
-def feature_dropout(x: Value, p: float, train: bool) -> Value:
+def feature_dropout(x: Value, p: float, train: bool, **parts: float) -> Value:
     """Dropout of whole channels (Dropout1d/2d/3d): each element by itself is as in ``dropout``."""
-    return dropout(x, p, train)
+    return dropout(x, p, train, **parts)
 
 
 @rule(aten.alpha_dropout.default, family="dropout", source=True)
-def alpha_dropout(x: Value, p: float, train: bool) -> Value:
+def alpha_dropout(
+    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
+) -> Value:
     """Alpha dropout, y = a (x z + α' (1 − z)) + b, which keeps mean 0 and variance 1 (SELU nets).
 
         a = (q + α'² q p)^−½,   b = −a p α'
@@ -69,7 +84,7 @@ def alpha_dropout(x: Value, p: float, train: bool) -> Value:
     q = 1 - p
     a = 1 / math.sqrt(q + _ALPHA_DROPPED**2 * q * p)
     away = mean - _ALPHA_DROPPED
-    return Gaussian(a * q * mean, a * a * q * (var + p * away * away))
+    return Gaussian(a * q * mean, a * a * q * _masked(var, away, p, inherited, fresh))
 
 
 @rule(
@@ -79,12 +94,14 @@ def alpha_dropout(x: Value, p: float, train: bool) -> Value:
     shared=True,
     note="a channel's elements drop together; sums over them spread more than carried",
 )
-def feature_alpha_dropout(x: Value, p: float, train: bool) -> Value:
+def feature_alpha_dropout(x: Value, p: float, train: bool, **parts: float) -> Value:
     """Alpha dropout of whole channels."""
-    return alpha_dropout(x, p, train)
+    return alpha_dropout(x, p, train, **parts)
 
 
-def classic_dropout(x: Value, p: float, train: bool) -> Value:
+def classic_dropout(
+    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
+) -> Value:
     """Classic dropout, y = x z with z ~ Bernoulli(q): no scaling in training, as in the paper.
 
         E[y] = q m,   Var[y] = q (v + m²) − q² m² = q (v + p m²)
@@ -94,7 +111,7 @@ def classic_dropout(x: Value, p: float, train: bool) -> Value:
         return x
     mean, var = _moments(x)
     q = 1 - p
-    return Gaussian(q * mean, q * (var + p * mean * mean))
+    return Gaussian(q * mean, q * _masked(var, mean, p, inherited, fresh))
 
 
 # For networks trained with classic dropout: merged over the common table.

@@ -18,7 +18,10 @@ from onesigma.rules.table import INDEPENDENT, NORMAL, Op, Rule, RuleFunction, re
 
 aten = torch.ops.aten
 
-_CLARK = "maximum member by member, each result taken as normal (Clark 1961)"
+_CLARK = (
+    "maximum member by member, each result taken as normal (Clark 1961); members that share noise "
+    "as correlated by 0.5 until calibrated"
+)
 # Stands for −∞ in padding: no std comes near it, and unlike −∞ it subtracts from itself.
 _VERY_LOW = -1e30
 
@@ -90,7 +93,7 @@ def _adaptive_windows(size: int, windows: int) -> tuple[list[int], list[int]]:
 
 
 def _max_pool(op: Op, dims: int) -> RuleFunction:
-    """Maximum over a window, member by member. Exact for one pair of independent normals."""
+    """Maximum over a window, member by member. Exact for one pair of normals."""
 
     def apply(
         x: Gaussian,
@@ -99,6 +102,8 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
         padding: Sequence[int] = (0,),
         dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
+        *,
+        correlation: float = 0.0,
     ) -> Gaussian:
         kernel, step = _sizes(kernel_size, dims), _sizes(stride or kernel_size, dims)
         pad, spacing = _sizes(padding, dims), _sizes(dilation, dims)
@@ -122,31 +127,33 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
                 for o, d, n, s in zip(offset, spacing, out, step, strict=True)
             )
             members.append((mean[(..., *window)], var[(..., *window)]))
-        return Gaussian(*maximum_of(members))
+        return Gaussian(*maximum_of(members, correlation))
 
     return apply
 
 
-def maximum_of(members: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The largest of several, one after the other.
+def maximum_of(
+    members: list[tuple[Tensor, Tensor]], correlation: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """The largest of several, one after the other, each two of them equally correlated.
 
     A chain, and not a tree of pairs: each new member is truly normal, so only one side of a pair
     is an approximation. Of 64 equal normals the chain's std is 0.84 of the true one, a tree's 0.59;
     sorting the members first gains nothing (docs/how-it-works.md).
     """
-    return reduce(lambda top, member: maximum(*top, *member), members)
+    return reduce(lambda top, new: maximum(top[0], top[1], new[0], new[1], correlation), members)
 
 
 def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
     """Maximum over adaptive windows; returns (values, indices) as the op does."""
 
-    def apply(x: Gaussian, output_size: list[int]) -> list[Any]:
+    def apply(x: Gaussian, output_size: list[int], *, correlation: float = 0.0) -> list[Any]:
         _, indices = op(x.mean, output_size)
         value = x.expanded()
         for axis, windows in zip(range(-dims, 0), _sizes(output_size, dims), strict=True):
             low, high = _adaptive_windows(value.mean.shape[axis], windows)
             parts = [
-                _maximum_along(value, axis, start, stop)
+                _maximum_along(value, axis, start, stop, correlation)
                 for start, stop in zip(low, high, strict=True)
             ]
             value = Gaussian(
@@ -157,17 +164,19 @@ def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
     return apply
 
 
-def _maximum_along(x: Gaussian, axis: int, start: int, stop: int) -> Gaussian:
+def _maximum_along(x: Gaussian, axis: int, start: int, stop: int, correlation: float) -> Gaussian:
     members = [(x.mean.narrow(axis, i, 1), x.var.narrow(axis, i, 1)) for i in range(start, stop)]
-    return Gaussian(*maximum_of(members))
+    return Gaussian(*maximum_of(members, correlation))
 
 
-def _maximum_over(x: Gaussian, dim: Sequence[int] = (), keepdim: bool = False) -> Gaussian:
+def _maximum_over(
+    x: Gaussian, dim: Sequence[int] = (), keepdim: bool = False, *, correlation: float = 0.0
+) -> Gaussian:
     """The largest over whole dims (global max pooling)."""
     value = x.expanded()
     dims = dim or range(value.mean.dim())  # no dims means all
     for axis in sorted((d % value.mean.dim() for d in dims), reverse=True):
-        value = _maximum_along(value, axis, 0, value.mean.shape[axis])
+        value = _maximum_along(value, axis, 0, value.mean.shape[axis], correlation)
         if not keepdim:
             value = Gaussian(value.mean.squeeze(axis), value.var.squeeze(axis))
     return value
