@@ -13,10 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from onesigma.data import speech
-from onesigma.data.prepared import Splits, decode_audio, read_npz
-
-NOISE_FILE = "esc10_noise/esc10_16k_2s.npz"
+from onesigma.data import ambient, esc, speech
+from onesigma.data.prepared import Splits
 
 
 def add_noise(inputs: Tensor, std: float, seed: int = 0) -> Tensor:
@@ -79,13 +77,8 @@ def mix(
     samples = sound.shape[1]
     which = generator.integers(len(noise), size=len(sound))
     starts = generator.integers(noise.shape[1] - samples + 1, size=len(sound))
-    signal = sound.astype(np.float64)
-    stretches = noise[which[:, None], starts[:, None] + np.arange(samples)].astype(np.float64)
-    signal_power = np.square(signal).mean(axis=1, keepdims=True)
-    noise_power = np.square(stretches).mean(axis=1, keepdims=True)
-    wanted = signal_power / 10 ** (snr_db / 10)
-    gain = np.sqrt(np.divide(wanted, noise_power, out=np.zeros_like(wanted), where=noise_power > 0))
-    return np.asarray(signal + gain * stretches)
+    stretches = noise[which[:, None], starts[:, None] + np.arange(samples)]
+    return ambient.mixed(sound, stretches, snr_db)
 
 
 def noise_clips(root: Path | None = None) -> npt.NDArray[np.int16]:
@@ -94,5 +87,4 @@ def noise_clips(root: Path | None = None) -> npt.NDArray[np.int16]:
     Raises:
         DataError: the file is absent, or is not the prepared one.
     """
-    file = read_npz(root, NOISE_FILE, ("audio_hi", "audio_lo"))
-    return decode_audio(file["audio_hi"], file["audio_lo"])
+    return np.concatenate(list(esc.read(root).values()))

@@ -92,6 +92,25 @@ def test_training_windows_alone_set_the_standard(root):
     assert data.test.inputs.mean(dim=(0, 2)).abs().max() > 1e-3
 
 
+def test_recordings_are_as_sensed_one_person_after_the_other(root):
+    found = motionsense.recordings(root)
+    assert [r.user for r in found] == [str(user) for user in range(1, 25) for _ in range(2)]
+    file = read(root)
+    second = found[1]
+    assert second.signal == pytest.approx(file["x"][350:610] * SCALE, rel=1e-6)
+    assert second.name == "user 1, stand, trial 1"
+    assert set(second.labels.tolist()) == {5}
+    assert (second.rate, second.triads) == (50.0, ((0, 1, 2), (3, 4, 5)))
+
+
+def test_the_papers_task_takes_spectra_of_the_same_people(root):
+    motion_set = motionsense.MOTIONSENSE
+    splits = motion_set.splits(motion_set.parts(motionsense.recordings(root)))
+    assert splits.name == motionsense.load(root).name == "MotionSense (stand-in for HHAR)"
+    assert splits.test.inputs.shape == (8, 6, 20, 20)
+    assert {motion_set.users[s] for s in splits.test.subjects} == {"5", "11", "17", "23"}
+
+
 def test_the_environment_names_the_root(root, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT, str(root))
     assert len(motionsense.load().test) == len(motionsense.load(root).test)

@@ -58,13 +58,44 @@ def test_rounding_above_one_stays_in_the_last_bin():
     assert table.count[-1] == 1
 
 
-def test_order_does_not_matter():
+@pytest.mark.parametrize("equal_mass", [False, True])
+def test_order_does_not_matter(equal_mass):
     generator = np.random.default_rng(2)
-    probs, labels = generator.dirichlet(np.ones(7), 100), generator.integers(0, 7, 100)
+    # Rounded, so that many confidences are equal.
+    probs, labels = generator.dirichlet(np.ones(7), 100).round(1), generator.integers(0, 7, 100)
     order = generator.permutation(100)
-    assert expected_calibration_error(probs[order], labels[order]) == pytest.approx(
-        expected_calibration_error(probs, labels)
-    )
+    errors = [
+        expected_calibration_error(p, y, equal_mass=equal_mass)
+        for p, y in ((probs, labels), (probs[order], labels[order]))
+    ]
+    assert errors[0] == pytest.approx(errors[1])
+
+
+def test_equal_mass_by_hand():
+    probs, labels = two_class([0.6, 0.7, 0.8, 0.9], [False, True, True, True])
+    # Two bins: 0.6 and 0.7 against one of two right, 0.8 and 0.9 against both.
+    error = expected_calibration_error(probs, labels, bins=2, equal_mass=True)
+    assert error == pytest.approx((abs(0.65 - 0.5) + abs(0.85 - 1)) / 2)
+
+
+@pytest.mark.parametrize(("n", "bins"), [(100, 10), (103, 15), (7, 3)])
+def test_equal_mass_bins_are_those_of_the_sorted_confidences(n, bins):
+    generator = np.random.default_rng(n)
+    probs, labels = generator.dirichlet(np.ones(5), n), generator.integers(0, 5, n)
+    table = reliability(probs, labels, bins, equal_mass=True)
+    assert table.count.sum() == n
+    assert np.ptp(table.count) <= 1
+    order = np.argsort(probs.max(1))
+    groups = np.split(order, np.cumsum(table.count)[:-1])
+    assert table.confidence == pytest.approx([probs.max(1)[g].mean() for g in groups])
+    right = probs.argmax(1) == labels
+    assert table.accuracy == pytest.approx([right[g].mean() for g in groups])
+
+
+def test_equal_mass_of_one_confidence_is_one_bin():
+    probs, labels = two_class([1.0, 1.0, 1.0, 1.0], [True, True, True, False])
+    assert reliability(probs, labels, 5, equal_mass=True).count.tolist() == [4, 0, 0, 0, 0]
+    assert expected_calibration_error(probs, labels, 5, equal_mass=True) == pytest.approx(0.25)
 
 
 def test_zero_bins_are_refused():

@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from onesigma.metrics import aurc, auroc, risk_coverage
+from onesigma.metrics import aupr, aurc, auroc, fpr95, risk_coverage
 
 
 def test_auroc_by_hand():
@@ -60,6 +60,43 @@ def test_tensors_are_accepted():
 def test_bad_flags_are_refused(flags):
     with pytest.raises(ValueError, match="positives"):
         auroc([0.1, 0.2], flags)
+
+
+def test_aupr_by_hand():
+    # From the top: a positive (precision 1), a negative, a positive (2 of 3), a negative.
+    assert aupr([0.9, 0.8, 0.4, 0.1], [1, 0, 1, 0]) == pytest.approx((1 + 2 / 3) / 2)
+    assert aupr([5, 5, 5, 5], [0, 1, 0, 0]) == 0.25
+
+
+def test_fpr95_by_hand():
+    # All positives are found at 0.3, where two of four negatives are flagged too.
+    scores, positives = [0.9, 0.3, 0.8, 0.3, 0.2, 0.1], [1, 1, 0, 0, 0, 0]
+    assert fpr95(scores, positives) == 0.5
+    assert fpr95(scores, positives, recall=0.5) == 0.0
+    assert fpr95([1, 2, 3, 4], [0, 0, 1, 1]) == 0.0
+    assert fpr95([4, 3, 2, 1], [0, 0, 1, 1]) == 1.0
+    # 19 of 20 positives are enough.
+    assert fpr95([*range(1, 21), 1.5], [1] * 20 + [0]) == 0.0
+
+
+@pytest.mark.parametrize("levels", [2, 5, 1000])
+def test_aupr_and_fpr95_with_ties_against_scikit_learn(levels):
+    generator = np.random.default_rng(levels)
+    scores = generator.integers(0, levels, 200) / levels
+    positives = generator.random(200) < 0.3
+    expected = average_precision_score(positives, scores)
+    assert aupr(scores, positives) == pytest.approx(expected, rel=1e-12)
+    false, true, _ = roc_curve(positives, scores, drop_intermediate=False)
+    assert fpr95(scores, positives) == pytest.approx(false[true >= 0.95].min(), rel=1e-12)
+
+
+def test_aupr_and_fpr95_without_one_kind_are_nan():
+    assert np.isnan(aupr([0.1, 0.2], [0, 0]))
+    assert aupr([0.1, 0.2], [1, 1]) == 1.0
+    for positives in ([0, 0], [1, 1]):
+        assert np.isnan(fpr95([0.1, 0.2], positives))
+    assert np.isnan(aupr([], []))
+    assert np.isnan(fpr95([], []))
 
 
 def test_risk_coverage_by_hand():

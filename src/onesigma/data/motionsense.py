@@ -4,13 +4,13 @@ Real data, but not HHAR: five of its six activities are HHAR's (jogging stands f
 phone model in one pocket. Figures made with it carry the name MotionSense, never HHAR's.
 Malekzadeh et al. 2019, doi 10.1145/3302505.3310068; MIT licence.
 
-A recording is resampled from 50 Hz to 40 Hz by linear interpolation, as DeepSense does for HHAR
-(0.25 s is then a whole number of instants), and cut in windows of 5 s. A window is
-(6 channels, 200 instants): ax ay az in g, gx gy gz in rad/s, standardised per channel with the
+For the paper's task, MOTIONSENSE cuts `recordings` in samples of 5 s and takes their spectra as for
+HHAR. `load` gives the samples themselves: resampled from 50 Hz to 40 Hz by linear interpolation,
+(6 channels, 200 instants), ax ay az in g, gx gy gz in rad/s, standardised per channel with the
 statistics of the training windows. The splits hold different people.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from onesigma.data.prepared import Splits, read_npz, standardised
+from onesigma.data import fourier
+from onesigma.data.motion import MotionSet, by_user
+from onesigma.data.prepared import Splits, read_npz, standardise
+from onesigma.data.recording import Recording, triads_of
 from onesigma.data.watch import Split
 from onesigma.errors import DataError
 
+NAME = "MotionSense (stand-in for HHAR)"
 FILE = "motionsense/motionsense.npz"
 CLASS_NAMES = ("stairs_down", "stairs_up", "walk", "jog", "sit", "stand")
 CHANNELS = ("ax", "ay", "az", "gx", "gy", "gz")
@@ -37,7 +41,10 @@ TRAIN_USERS = tuple(
     user for user in range(1, 25) if user not in TEST_USERS and user not in VALIDATION_USERS
 )
 
-_KEYS = ("x", "scale", "rec_len", "rec_activity", "rec_user", "activities", "channels", "rate_hz")
+_KEYS = (
+    *("x", "scale", "rec_len", "rec_activity", "rec_user", "rec_trial"),
+    *("activities", "channels", "rate_hz"),
+)
 
 
 def load(root: Path | None = None, hop_seconds: float = HOP_SECONDS) -> Splits:
@@ -54,21 +61,32 @@ def load(root: Path | None = None, hop_seconds: float = HOP_SECONDS) -> Splits:
     hop = round(hop_seconds * SAMPLE_RATE)
     if hop < 1:
         raise ValueError(f"hop_seconds must be at least {1 / SAMPLE_RATE}, got {hop_seconds}.")
-    recordings = read_npz(root, FILE, _KEYS)
-    _check(recordings)
+    file = _read(root)
     train, validation, test = (
-        _cut(recordings, users, hop) for users in (TRAIN_USERS, VALIDATION_USERS, TEST_USERS)
+        _cut(file, users, hop) for users in (TRAIN_USERS, VALIDATION_USERS, TEST_USERS)
     )
-    mean = train.inputs.mean(dim=(0, 2)).unsqueeze(-1)
-    std = train.inputs.std(dim=(0, 2), correction=0).unsqueeze(-1)
-    return Splits(
-        train=standardised(train, mean, std),
-        validation=standardised(validation, mean, std),
-        test=standardised(test, mean, std),
-        class_names=CLASS_NAMES,
-        input_mean=mean.float(),
-        input_std=std.float(),
-    )
+    return standardise(train, validation, test, CLASS_NAMES, NAME)
+
+
+def recordings(root: Path | None = None) -> list[Recording]:
+    """The recordings as sensed, at 50 Hz, one person after the other.
+
+    Raises:
+        DataError: the file is absent, or is not the prepared one.
+    """
+    file = _read(root)
+    found = [
+        Recording(
+            signal=series.astype(np.float32),
+            rate=float(file["rate_hz"]),
+            labels=np.full(len(series), label),
+            user=str(user),
+            triads=triads_of(len(CHANNELS)),
+            name=f"user {user}, {CLASS_NAMES[label]}, trial {trial}",
+        )
+        for series, label, user, trial in _series(file)
+    ]
+    return sorted(found, key=lambda recording: int(recording.user))
 
 
 def resample(series: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.float64]:
@@ -79,35 +97,53 @@ def resample(series: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.flo
     return np.stack([np.interp(wanted, known, channel) for channel in series.T], axis=1)
 
 
-def _check(recordings: dict[str, npt.NDArray[Any]]) -> None:
+def _read(root: Path | None) -> dict[str, npt.NDArray[Any]]:
+    file = read_npz(root, FILE, _KEYS)
     for key, expected in (("activities", CLASS_NAMES), ("channels", CHANNELS)):
-        if tuple(recordings[key].tolist()) != expected:
-            raise DataError(f"{FILE}: expected {key} {expected}, found {recordings[key].tolist()}.")
-    if int(recordings["rec_len"].sum()) != len(recordings["x"]):
+        if tuple(file[key].tolist()) != expected:
+            raise DataError(f"{FILE}: expected {key} {expected}, found {file[key].tolist()}.")
+    if int(file["rec_len"].sum()) != len(file["x"]):
         raise DataError(f"{FILE}: the lengths of the recordings do not add up to its rows.")
+    return file
 
 
-def _cut(recordings: dict[str, npt.NDArray[Any]], users: Sequence[int], hop: int) -> Split:
+def _series(
+    file: dict[str, npt.NDArray[Any]],
+) -> Iterator[tuple[npt.NDArray[np.float64], int, int, int]]:
+    """Signal (n, 6), activity, user and trial of each recording, in the order of the file."""
+    scale = file["scale"].astype(np.float64)
+    ends = np.cumsum(file["rec_len"])
+    for end, length, label, user, trial in zip(
+        *(ends, file["rec_len"], file["rec_activity"], file["rec_user"], file["rec_trial"]),
+        strict=True,
+    ):
+        yield file["x"][end - length : end] * scale, int(label), int(user), int(trial)
+
+
+def _cut(file: dict[str, npt.NDArray[Any]], users: Sequence[int], hop: int) -> Split:
     """All whole windows of the users in the order of the file, raw and in float64."""
     windows: list[npt.NDArray[np.float64]] = []
     labels: list[int] = []
     people: list[int] = []
-    scale, rate = recordings["scale"].astype(np.float64), float(recordings["rate_hz"])
-    ends = np.cumsum(recordings["rec_len"])
-    for end, length, label, user in zip(
-        ends,
-        recordings["rec_len"],
-        recordings["rec_activity"],
-        recordings["rec_user"],
-        strict=True,
-    ):
-        if int(user) not in users:
+    for raw, label, user, _ in _series(file):
+        if user not in users:
             continue
-        series = resample(recordings["x"][end - length : end] * scale, rate)
+        series = resample(raw, float(file["rate_hz"]))
         starts = range(0, len(series) - WINDOW + 1, hop)
         windows.extend(series[start : start + WINDOW].T for start in starts)
-        labels.extend([int(label)] * len(starts))
-        people.extend([int(user)] * len(starts))
+        labels.extend([label] * len(starts))
+        people.extend([user] * len(starts))
     if not windows:
         raise DataError(f"{FILE} holds no window of 5 s of the users {tuple(users)}.")
     return Split(torch.from_numpy(np.stack(windows)), torch.tensor(labels), torch.tensor(people))
+
+
+MOTIONSENSE = MotionSet(
+    name=NAME,
+    class_names=CLASS_NAMES,
+    users=tuple(str(user) for user in range(1, 25)),
+    part=by_user(tuple(map(str, TEST_USERS)), tuple(map(str, VALIDATION_USERS))),
+    seconds=fourier.SECONDS,
+    hop_seconds=HOP_SECONDS,
+    transform=fourier.fourier,
+)

@@ -26,7 +26,10 @@ _WHAT_TO_PASS = f"Pass root, or set {ENVIRONMENT}, to the folder that holds the 
 
 @dataclass(frozen=True)
 class Splits:
-    """Three splits with nobody in two of them, standardised: (raw − input_mean) / input_std."""
+    """Training, validation and test inputs, standardised: (raw − input_mean) / input_std.
+
+    `name` says whose data it is, as results must print it; a stand-in names itself one.
+    """
 
     train: Split
     validation: Split
@@ -34,6 +37,16 @@ class Splits:
     class_names: tuple[str, ...]
     input_mean: Tensor
     input_std: Tensor
+    name: str = ""
+
+    @property
+    def prior_std(self) -> Tensor:
+        """The paper's input prior: the std of each element of a training input, standardised.
+
+        Over all places that share a mean and an std it is 1 by construction, the paper's prior per
+        channel; this is the full tensor, in the shape of one input.
+        """
+        return self.train.inputs.std(dim=0, correction=0)
 
 
 def data_root(root: Path | None = None) -> Path:
@@ -80,6 +93,27 @@ def decode_audio(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt
     # Odd codes stand for negative differences. Unsigned throughout: sums wrap as the coder's did.
     difference = (code >> 1) ^ (np.uint16(0) - (code & 1))
     return np.cumsum(difference, axis=1, dtype=np.uint16).view(np.int16)
+
+
+def standardise(
+    train: Split, validation: Split, test: Split, class_names: tuple[str, ...], name: str
+) -> Splits:
+    """Splits in units of the raw training inputs' spread, one mean and std for all of time.
+
+    Time is the last axis; what never varies is left at its own scale.
+    """
+    mean = train.inputs.mean(dim=(0, -1), keepdim=True)[0]
+    std = train.inputs.std(dim=(0, -1), correction=0, keepdim=True)[0]
+    std = torch.where(std > 0, std, 1.0)
+    return Splits(
+        train=standardised(train, mean, std),
+        validation=standardised(validation, mean, std),
+        test=standardised(test, mean, std),
+        class_names=class_names,
+        input_mean=mean.float(),
+        input_std=std.float(),
+        name=name,
+    )
 
 
 def standardised(split: Split, mean: Tensor, std: Tensor) -> Split:

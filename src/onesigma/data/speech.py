@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from onesigma.data.mfcc import COEFFICIENTS, SAMPLE_RATE, mfcc
-from onesigma.data.prepared import Splits, choose, decode_audio, read_npz, standardised
+from onesigma.data.prepared import Splits, choose, decode_audio, read_npz, standardise
 from onesigma.data.watch import Split
 from onesigma.errors import DataError
 
+NAME = "Speech Commands"
 FILE = "speech_commands10/speech_commands10.npz"
 CLASS_NAMES = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 INPUT_SHAPE = (1, COEFFICIENTS, 98)
@@ -44,7 +45,7 @@ class Clips:
     unknown: npt.NDArray[np.int16]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Speech(Splits):
     """The splits, and clips of words that are none of the ten, standardised alike.
 
@@ -63,22 +64,20 @@ def load(root: Path | None = None) -> Speech:
     Raises:
         DataError: the file is absent, or is not the prepared one.
     """
-    clips = read(root)
+    return splits(read(root))
+
+
+def splits(clips: Clips, validation_share: float = VALIDATION_SHARE) -> Speech:
+    """Analyse, split and standardise the clips; test inputs in the order of the test clips."""
     people = np.unique(clips.speakers, return_inverse=True)[1].astype(np.int64)
     every = Split(features(clips.audio), torch.from_numpy(clips.labels), torch.from_numpy(people))
-    held_out = ~clips.is_test & is_validation(clips.speakers)
-    train = choose(every, ~clips.is_test & ~held_out)
-    mean = train.inputs.mean(dim=(0, 3), keepdim=True)[0]
-    std = train.inputs.std(dim=(0, 3), correction=0, keepdim=True)[0]
-    return Speech(
-        train=standardised(train, mean, std),
-        validation=standardised(choose(every, held_out), mean, std),
-        test=standardised(choose(every, clips.is_test), mean, std),
-        class_names=CLASS_NAMES,
-        input_mean=mean.float(),
-        input_std=std.float(),
-        unknown=((features(clips.unknown) - mean) / std).float(),
+    held_out = ~clips.is_test & is_validation(clips.speakers, validation_share)
+    train, validation, test = (
+        choose(every, rows) for rows in (~clips.is_test & ~held_out, held_out, clips.is_test)
     )
+    made = standardise(train, validation, test, CLASS_NAMES, NAME)
+    unknown = (features(clips.unknown).float() - made.input_mean) / made.input_std
+    return Speech(**vars(made), unknown=unknown)
 
 
 def read(root: Path | None = None) -> Clips:
@@ -105,11 +104,13 @@ def features(audio: npt.NDArray[np.int16] | npt.NDArray[np.float64]) -> Tensor:
     return mfcc(torch.from_numpy(audio / 32768.0)).unsqueeze(1)
 
 
-def is_validation(speakers: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
-    """About 15 % of the speakers, told by a hash of the name: no list to keep, no seed to lose."""
+def is_validation(
+    speakers: npt.NDArray[np.str_], share: float = VALIDATION_SHARE
+) -> npt.NDArray[np.bool_]:
+    """About this share of the speakers, told by a hash of the name: no list, no seed to lose."""
     # Salted: the test speakers were told by the plain hash, so it would choose none of the rest.
     shares = [
         int(hashlib.sha256(f"validation {speaker}".encode()).hexdigest()[:8], 16) / 2**32
         for speaker in speakers
     ]
-    return np.array(shares) < VALIDATION_SHARE
+    return np.array(shares) < share

@@ -4,18 +4,50 @@ Every function takes anything `numpy.asarray` takes, CPU tensors without gradien
 computes in float64. None of them plots, prints or knows where the numbers came from.
 """
 
-from onesigma.metrics.answer import accuracy, brier, nll
+from onesigma.metrics.answer import (
+    accuracy,
+    brier,
+    f1_macro,
+    f1_weighted,
+    gaussian_nll,
+    is_wrong,
+    nll,
+)
 from onesigma.metrics.calibration import Reliability, expected_calibration_error, reliability
-from onesigma.metrics.ranking import aurc, auroc, risk_coverage
+from onesigma.metrics.doubt import (
+    RightAndWrong,
+    Spotting,
+    confidence,
+    energy,
+    entropy,
+    right_and_wrong,
+    spot_errors,
+    spot_foreign,
+)
+from onesigma.metrics.ranking import aupr, aurc, auroc, fpr95, risk_coverage
 
 __all__ = [
     "Reliability",
+    "RightAndWrong",
+    "Spotting",
     "accuracy",
+    "aupr",
     "aurc",
     "auroc",
     "brier",
+    "confidence",
+    "energy",
+    "entropy",
     "expected_calibration_error",
+    "f1_macro",
+    "f1_weighted",
+    "fpr95",
+    "gaussian_nll",
+    "is_wrong",
     "nll",
     "reliability",
+    "right_and_wrong",
     "risk_coverage",
+    "spot_errors",
+    "spot_foreign",
 ]
