@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from onesigma.demo import checkpoint
+from onesigma.errors import InputError
 
 # Looked up, not imported: importing seglearn would run its code, and its imports are its own.
 needs_demo = pytest.mark.skipif(
@@ -35,5 +36,5 @@ def test_training_learns_repeats_itself_and_leaves_the_random_state(tmp_path, ca
 def test_no_epochs_are_refused():
     from onesigma.demo.train import train
 
-    with pytest.raises(ValueError, match="epochs"):
+    with pytest.raises(InputError, match="epochs"):
         train(epochs=0, progress=False)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
-from onesigma import head
-from onesigma.converted import Converted, check_inputs
+from onesigma.baselines.original import Original, check_task, original
+from onesigma.baselines.totals import Totals
 from onesigma.errors import InputError, NoRandomness
 from onesigma.passes.capture import is_site, shared_copy
-from onesigma.passes.prepare import prepare
 from onesigma.prediction import Prediction
 from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
 
@@ -47,8 +46,7 @@ def mc_dropout(
         raise InputError(f"passes={passes}: at least one pass is needed.")
     if form not in ("repeat", "loop"):
         raise InputError(f"form={form!r}: choose 'repeat' or 'loop'.")
-    if task not in ("classification", "regression"):
-        raise InputError(f"task={task!r}: choose 'classification' or 'regression'.")
+    check_task(task)
     if max_rows < 1:
         raise InputError(f"max_rows={max_rows}: at least one row must fit.")
     return McDropout(model, passes, form, seed, task, class_dim, max_rows)
@@ -65,24 +63,25 @@ class McDropout:
     task: str
     class_dim: int | None
     max_rows: int
+    _original: Original | None = None
     _graph: fx.GraphModule | None = None
-    _shapes: tuple[tuple[int | None, ...], ...] = ()
-    _dtypes: tuple[torch.dtype, ...] = ()
 
     def __call__(self, *inputs: Tensor) -> Prediction:
         """Mean and variance over the passes; their softmax averaged."""
-        totals = _Totals()
+        network = self._network(inputs)
+        totals = Totals(network.task, network.class_dim)
         for logits in self.samples(*inputs):
-            totals.add(logits, self.task, self.class_dim or 0)
-        return totals.prediction(self.class_dim or 0)
+            totals.add(logits)
+        return totals.prediction()
 
     @torch.no_grad()
     def samples(self, *inputs: Tensor) -> Iterator[Tensor]:
         """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
-        graph = self._capture(inputs)
-        checked = check_inputs(inputs, self._shapes, self._dtypes)
+        network, graph = self._network(inputs), self._capture(inputs)
+        checked = network.checked(inputs)
         batch = len(checked[0])
-        together = max(1, self.max_rows // max(1, batch)) if self._repeats() else 1
+        repeats = self.form == "repeat" and network.shapes[0][0] is None
+        together = max(1, self.max_rows // max(1, batch)) if repeats else 1
         for start in range(0, self.passes, together):
             count = min(together, self.passes - start)
             repeated = [x.repeat(count, *[1] * (x.dim() - 1)) for x in checked]
@@ -91,26 +90,15 @@ class McDropout:
                 logits = graph(*repeated)[0]
             yield logits.reshape(count, batch, *logits.shape[1:])
 
-    def _repeats(self) -> bool:
-        return self.form == "repeat" and self._shapes[0][0] is None
+    def _network(self, inputs: tuple[Tensor, ...]) -> Original:
+        if self._original is None:
+            self._original = original(self.model, inputs, self.task, self.class_dim)
+        return self._original
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
-        if self._graph is not None:
-            return self._graph
-        dropout = "inverted"
-        if isinstance(self.model, Converted):
-            source, settings = self.model.source, self.model.settings
-            dropout = settings.dropout
-            self.class_dim, self.task = settings.class_dim, settings.task
-            self._shapes = settings.input_shapes
-            self._dtypes = tuple(getattr(torch, name) for name in settings.input_dtypes)
-        else:
-            prepared = prepare(self.model, inputs, self.task, self.class_dim)
-            source, self.class_dim = prepared.graph, prepared.class_dim
-            batch = None if prepared.dynamic_batch else len(prepared.examples[0])
-            self._shapes = tuple((batch, *x.shape[1:]) for x in prepared.examples)
-            self._dtypes = tuple(x.dtype for x in prepared.examples)
-        self._graph = with_dropout_on(source, dropout)
+        if self._graph is None:
+            network = self._network(inputs)
+            self._graph = with_dropout_on(network.graph, network.dropout)
         return self._graph
 
 
@@ -137,36 +125,6 @@ def _unscale(graph: fx.Graph, site: fx.Node) -> None:
         keep = 1 - float(site.args[RATE_ARGUMENT])  # type: ignore[arg-type]
         unscaled = graph.call_function(torch.ops.aten.mul.Tensor, (site, keep))
     site.replace_all_uses_with(unscaled, delete_user_cb=lambda user: user is not unscaled)
-
-
-class _Totals:
-    """Running sums over passes, in float64: memory does not grow with the number of passes."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-        self.sums: list[Tensor] = []
-
-    def add(self, logits: Tensor, task: str, class_dim: int) -> None:
-        values = logits.double()
-        terms = [values, values.square()]
-        if task == "classification":
-            # One dim more than the logits: the passes come first.
-            dim = class_dim + 1 if class_dim >= 0 else class_dim
-            log_probs = torch.log_softmax(values.movedim(dim, -1), -1)
-            probs = log_probs.exp()
-            terms += [probs, -(probs * log_probs).sum(-1)]
-        sums = [term.sum(0) for term in terms]
-        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
-        self.passes += len(logits)
-        self.dtype = logits.dtype
-
-    def prediction(self, class_dim: int) -> Prediction:
-        mean, square, *rest = (total / self.passes for total in self.sums)
-        unbiased = self.passes / max(1, self.passes - 1)
-        var = (square - mean.square()).clamp(min=0) * unbiased
-        doubt = head.doubt(rest[0], rest[1], class_dim) if rest else ()
-        values = (value.to(self.dtype) for value in (mean, var, *doubt))
-        return Prediction(*values, class_dim=class_dim)
 
 
 @contextmanager

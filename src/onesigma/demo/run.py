@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onesigma import metrics
+from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
 from onesigma.convert import convert
 from onesigma.converted import Converted
 from onesigma.data import watch
 from onesigma.demo.checkpoint import Checkpoint
-from onesigma.head import certain
 from onesigma.prediction import Prediction
 from onesigma.text_table import text_table
 
@@ -64,7 +64,7 @@ def run(checkpoint: Checkpoint, *, repeats: int = 50, seed: int = 0) -> tuple[Re
     data, network = watch.load(), checkpoint.network.eval()
     converted = convert(network, data.test.inputs[:2])
     methods: dict[str, Method] = {
-        "plain network": _plain(network),
+        "plain network": backbone(network),
         "one pass": converted,
         "MC dropout, 30": mc_dropout(network, 30),
     }
@@ -94,16 +94,6 @@ def random_walk(seed: int) -> Tensor:
     walk = white_noise(seed).cumsum(-1)
     walk = walk - walk.mean(-1, keepdim=True)
     return walk / walk.std(-1, keepdim=True)
-
-
-def _plain(network: nn.Module) -> Method:
-    """The plain network as a ``Prediction`` without doubt."""
-
-    def predict(x: Tensor) -> Prediction:
-        logits = network(x)
-        return Prediction(logits, torch.zeros_like(logits), *certain(logits, 1))
-
-    return predict
 
 
 def _row(name: str, predictions: dict[str, Prediction], labels: Any, time_ratio: float) -> Row:

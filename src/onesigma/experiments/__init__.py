@@ -1,0 +1,1 @@
+"""The paper's experiments: its networks, their training, its tables and figures."""
