@@ -118,7 +118,9 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     assert stop.value.code == 2
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["demo", "--help"], ["reproduce", "--help"], ["--version"]]
+)
 def test_help_and_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the rules' README runs as it stands."""
+"""Every Python block of these pages runs as it stands."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,13 @@ import torch
 from onesigma.rules import RULES
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "src/onesigma/rules/README.md")
+PAGES = (
+    "README.md",
+    "docs/fidelity.md",
+    "docs/noise.md",
+    "docs/onnx.md",
+    "src/onesigma/rules/README.md",
+)
 
 
 def blocks(page: str) -> list[str]:

@@ -5,11 +5,14 @@ import types
 import onesigma
 
 NAMES = [
+    "AbstainRule",
     "Assumption",
     "Audit",
     "CaptureError",
     "Converted",
     "DataError",
+    "Ensemble",
+    "ExportError",
     "FileError",
     "Gaussian",
     "InputError",
@@ -17,6 +20,7 @@ NAMES = [
     "ModelError",
     "NoRandomness",
     "OnesigmaError",
+    "PackageError",
     "Prediction",
     "Report",
     "UnsupportedOp",
@@ -24,10 +28,13 @@ NAMES = [
     "audit",
     "calibrate",
     "convert",
+    "ensemble",
+    "export",
     "load",
     "mc_dropout",
     "rule",
     "save",
+    "threshold",
 ]
 
 
@@ -48,7 +55,16 @@ def test_nothing_else_leaks():
 
 
 def test_the_functions_are_not_hidden_by_their_modules():
-    for name in ("convert", "load", "mc_dropout", "rule", "save"):
+    for name in (
+        "convert",
+        "ensemble",
+        "export",
+        "load",
+        "mc_dropout",
+        "rule",
+        "save",
+        "threshold",
+    ):
         assert isinstance(getattr(onesigma, name), types.FunctionType)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from dataclasses import replace
 from functools import cache
 
@@ -62,8 +63,16 @@ def test_an_exact_network_passes():
     assert layer.low < 1 < layer.high
     assert layer.mean_error < 1.5 * audit.mean_noise
     assert layer.correlation > 0.8
-    assert str(audit).count("(noise)") == 1
+    assert abs(layer.std_ratio - 1) < 4 * audit.ratio_noise
+    assert str(audit).count("(noise)") == 1 + (abs(layer.std_ratio - 1) < 2 * audit.ratio_noise)
     assert "no layer's spread is more than 10 % off" in str(audit)
+
+
+def test_the_ratios_noise_is_that_of_other_passes():
+    """An exact network's ratio over many seeds, against the standard error the audit states."""
+    audits = [onesigma.audit(exact(), X, passes=60, seed=seed) for seed in range(20)]
+    spread = statistics.stdev(a.layers[0].std_ratio for a in audits)
+    assert 0.3 * audits[0].ratio_noise < spread < 1.5 * audits[0].ratio_noise
 
 
 def test_the_means_noise_shrinks_with_the_passes():
@@ -84,7 +93,7 @@ def test_a_wrong_mean_is_not_called_noise(monkeypatch):
     monkeypatch.setitem(RULES, aten.linear.default, replace(rule, function=shifted))
     audit = onesigma.audit(model, X, passes=PASSES)
     assert audit.layers[0].mean_error == pytest.approx(0.5, abs=0.1)
-    assert "(noise)" not in str(audit)
+    assert f"{audit.layers[0].mean_error:.3f} (noise)" not in str(audit)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +203,7 @@ def test_every_layer_is_in_the_table_and_in_the_dict(name):
     assert json.loads(json.dumps(content, allow_nan=False))["passes"] == audit.passes
     assert [layer["node"] for layer in content["layers"]] == [a.node for a in audit.layers]
     noise = [a.mean_error < 1.5 * audit.mean_noise for a in audit.layers]
+    noise += [abs(a.std_ratio - 1) < 2 * audit.ratio_noise for a in audit.layers]
     assert text.count("(noise)") == sum(noise)
     assert f"{audit.inputs} inputs, {audit.passes} Monte-Carlo passes" in text
 

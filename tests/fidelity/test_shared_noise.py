@@ -108,3 +108,28 @@ def test_the_larger_of_two_correlated_normals(correlation):
     assert ((samples.mean(0) - mean).abs() < 5 * samples.std(0) / math.sqrt(draws)).all()
     assert ((samples.var(0) - var).abs() < 5 * var_error).all()
     assert (var >= 0).all()
+
+
+def test_an_op_of_two_outputs_is_left_as_it_is():
+    """Adaptive max pooling returns values and indices: nothing is fitted there."""
+    torch.manual_seed(0)
+    layers = [nn.Dropout(0.3), nn.Conv1d(4, 6, 3), nn.AdaptiveMaxPool1d(2), nn.Flatten()]
+    model = nn.Sequential(*layers, nn.Linear(12, 4)).eval()
+    x = torch.randn(20, 4, 12)
+    tuned = onesigma.calibrate(onesigma.convert(model, x), x, passes=20)
+    with torch.no_grad():
+        assert bool((tuned(x).var > 0).all())
+
+
+def test_pool_and_rectifier_change_places_without_a_trace():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 3), nn.ReLU(), nn.MaxPool1d(2, padding=1), nn.Dropout(0.0), nn.Flatten(),
+        nn.Linear(24, 3),
+    ).eval()  # fmt: skip
+    x = torch.randn(5, 2, 12)
+    converted = onesigma.convert(model, x)
+    order = [str(n.target) for n in converted.source.graph.nodes if "conv" not in str(n.target)]
+    assert order.index("aten.max_pool1d.default") < order.index("aten.relu.default")
+    with torch.no_grad():
+        assert torch.equal(converted(x).mean, model(x))

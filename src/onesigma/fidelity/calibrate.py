@@ -127,7 +127,8 @@ def _observe_layers(
 def _fit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
 ) -> dict[str, dict[str, Any]]:
-    targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in observed.nodes.items()}
+    seen = {name: m for name, m in observed.nodes.items() if m.count}  # not those of two outputs
+    targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in seen.items()}
     together = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
     tuner = Tuner(converted, targets, together)
     tuner.run(*uncertain([x[:half] for x in inputs], converted.input_var))

@@ -158,6 +158,6 @@ class _Recorder(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        if n.name in self.watched:
+        if n.name in self.watched and isinstance(value, Tensor):
             self.watched[n.name].add(value)
         return value

@@ -1,0 +1,87 @@
+"""A sensor stream, windowed and classified live, with the right to abstain.
+
+    python examples/sensor_stream.py model.onnx --rate 50 < samples.csv
+
+One line per instant, one number per channel, from a file or a running sensor. The model is what
+``onesigma.export`` wrote; numpy and onnxruntime are all this needs. Each window is answered with a
+class, or with "unsure" where the doubt is too large: by the model's own abstain rule if it carries
+one (``onesigma.threshold``), else by its entropy.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from onesigma import runtime
+from onesigma.errors import OnesigmaError
+
+
+def windows(
+    samples: Iterable[list[float]], length: int, hop: int
+) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    """Every ``hop`` instants the last ``length`` of them (instants, channels), and their end."""
+    recent: deque[list[float]] = deque(maxlen=length)
+    for end, sample in enumerate(samples, start=1):
+        recent.append(sample)
+        if end >= length and (end - length) % hop == 0:
+            yield end, np.array(recent, dtype=np.float32)
+
+
+def decide(answer: runtime.Prediction, names: list[str] | None, doubt: float) -> str:
+    """The class with its probability, or why none; ``doubt`` is a share of the most there is."""
+    assert answer.probs is not None
+    assert answer.entropy is not None
+    assert answer.epistemic is not None
+    if answer.act is not None:
+        act = bool(answer.act[0])
+    else:
+        act = bool(answer.entropy[0] < doubt * math.log(answer.probs.shape[1]))
+    if not act:
+        return (
+            f"unsure (entropy {answer.entropy[0]:.2f}, of it epistemic {answer.epistemic[0]:.2f})"
+        )
+    label = int(answer.label[0])
+    return f"{names[label] if names else label} {answer.confidence[0]:.2f}"
+
+
+def numbers(lines: Iterable[str]) -> Iterator[list[float]]:
+    for line in lines:
+        if line.strip():
+            yield [float(value) for value in line.split(",")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a file that onesigma.export wrote")
+    parser.add_argument("--rate", type=float, default=50, help="instants per second; default 50")
+    parser.add_argument("--hop", type=int, help="instants from window to window; default: half one")
+    parser.add_argument(
+        "--doubt", type=float, default=0.5, help="abstain above; 0 to 1, default 0.5"
+    )
+    options = parser.parse_args()
+    try:
+        model = runtime.load(options.model, threads=1)
+        _, *shape = model.input_shapes[0]
+        length, took = int(shape[-1] or 0), []
+        for end, window in windows(numbers(sys.stdin), length, options.hop or length // 2):
+            begin = time.perf_counter()
+            answer = model(window.T.reshape(1, *shape))  # channels first, as the network takes them
+            took.append(time.perf_counter() - begin)
+            said = decide(answer, model.class_names, options.doubt)
+            print(f"{end / options.rate:8.1f} s  {said}", flush=True)
+    except OnesigmaError as error:
+        print(f"sensor_stream: {error}", file=sys.stderr)
+        return 1
+    if took:
+        print(f"{len(took)} windows, {1e3 * np.median(took):.2f} ms each", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""``Answer``: what a prediction holds, in whatever kind of array; needs no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Array = TypeVar("Array")
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Generic[Array]):
+    """An answer and its doubt, for a batch.
+
+    Attributes:
+        mean: mean of the logits (of the output itself for regression).
+        var: variance of the logits.
+        probs: class probabilities, the mean softmax over the output distribution.
+        entropy: predictive entropy of ``probs`` in nats: all the doubt there is.
+        aleatoric: expected entropy, the doubt that lies in the data.
+        epistemic: mutual information, the doubt that lies in the network. It spots foreign input.
+        plain_probs: the original network's softmax, where the method yields it.
+        act: whether to act on the answer, where the model carries an abstain rule.
+        class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.
+    """
+
+    mean: Array
+    var: Array
+    probs: Array | None = None
+    entropy: Array | None = None
+    aleatoric: Array | None = None
+    epistemic: Array | None = None
+    plain_probs: Array | None = None
+    act: Array | None = None
+    class_dim: int = field(default=1, kw_only=True)
+
+    def _probabilities(self) -> Array:
+        if self.probs is None:
+            raise AttributeError("A regression prediction has no classes: use mean and var.")
+        return self.probs

@@ -1,0 +1,164 @@
+"""An exported file as a function from numpy arrays to a ``Prediction`` of numpy arrays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onesigma.answer import Answer
+from onesigma.errors import FileError, InputError, PackageError
+
+METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
+FORMAT = 1
+
+_DTYPES: dict[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction(Answer[npt.NDArray[Any]]):
+    """An answer and its doubt, for a batch, as numpy arrays; for the fields see ``Answer``."""
+
+    @property
+    def std(self) -> npt.NDArray[Any]:
+        """Standard deviation of the logits."""
+        return np.asarray(np.sqrt(self.var))
+
+    @property
+    def label(self) -> npt.NDArray[np.intp]:
+        """The most probable class."""
+        return np.asarray(self._probabilities().argmax(self.class_dim))
+
+    @property
+    def confidence(self) -> npt.NDArray[Any]:
+        """The probability of the most probable class."""
+        return np.asarray(self._probabilities().max(self.class_dim))
+
+
+class Model:
+    """An exported model; made by ``load``, called with one numpy batch per input.
+
+    Attributes:
+        metadata: what ``onesigma.export`` wrote: noise sites, gains, prior, settings.
+    """
+
+    def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
+        self._session = session
+        self._inputs = session.get_inputs()
+        self._outputs = [output.name for output in session.get_outputs()]
+        self.metadata = metadata
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """The names given to ``onesigma.export``, or None."""
+        names: list[str] | None = self.metadata["class_names"]
+        return names
+
+    @property
+    def input_shapes(self) -> list[tuple[int | None, ...]]:
+        """The shape of each input; None stands for any batch."""
+        return [tuple(n if isinstance(n, int) else None for n in x.shape) for x in self._inputs]
+
+    def __call__(self, *inputs: npt.NDArray[Any]) -> Prediction:
+        """Answer a batch.
+
+        Raises:
+            InputError: an input has not the shape or the dtype that the model takes.
+        """
+        if len(inputs) != len(self._inputs):
+            raise InputError(f"The model takes {len(self._inputs)} inputs, not {len(inputs)}.")
+        feed = {
+            wanted.name: _fitting(x, shape, wanted)
+            for x, shape, wanted in zip(inputs, self.input_shapes, self._inputs, strict=True)
+        }
+        outputs = self._session.run(self._outputs, feed)
+        values = dict(zip(self._outputs, outputs, strict=True))
+        return Prediction(**values, class_dim=self.metadata["class_dim"])
+
+
+def load(path: str | Path, *, threads: int | None = None) -> Model:
+    """Open a file that ``onesigma.export`` wrote.
+
+    Args:
+        path: the ``.onnx`` file.
+        threads: how many threads one call may use; by default, one per core.
+
+    Raises:
+        FileError: the file is missing, damaged, or was not written by ``onesigma.export``.
+        PackageError: onnxruntime is not installed.
+    """
+    path = Path(path)
+    if threads is not None and threads < 1:
+        raise InputError(f"threads={threads}: at least one is needed.")
+    if not path.is_file():
+        raise FileError(f"{path}: there is no such file.")
+    session = _session(path, threads)
+    return Model(session, _metadata(path, session))
+
+
+def _session(path: Path, threads: int | None) -> Any:
+    try:
+        onnxruntime: Any = import_module("onnxruntime")
+    except ModuleNotFoundError as error:
+        raise PackageError(
+            "onesigma.runtime needs onnxruntime. Install it with: pip install onnxruntime"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0  # 0: one per core
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # each of its failures is a class of its own
+        raise FileError(
+            f"{path.name} cannot be read as an ONNX model, it may be truncated: {error}"
+        ) from error
+
+
+def _metadata(path: Path, session: Any) -> dict[str, Any]:
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    if text is None:
+        raise FileError(
+            f"{path.name} is an ONNX model, but not one that onesigma.export wrote: it carries no "
+            "onesigma metadata. Convert and export the model first."
+        )
+    try:
+        metadata: dict[str, Any] = json.loads(text)
+        version = metadata["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path.name}: its onesigma metadata are damaged ({error}).") from error
+    if version != FORMAT:
+        raise FileError(
+            f"{path.name} has format {version}, this version of onesigma reads {FORMAT}. "
+            "Export the model again, or update onesigma here."
+        )
+    return metadata
+
+
+def _fitting(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDArray[Any]:
+    """The input as the graph takes it. Only casts that lose nothing; the rest is the caller's."""
+    words = ", ".join("batch" if n is None else str(n) for n in shape)
+    if not isinstance(x, np.ndarray):
+        raise InputError(f"Expected an array of shape ({words}), not {type(x).__name__}.")
+    if x.ndim != len(shape) or any(
+        n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
+    ):
+        raise InputError(f"Expected an input of shape ({words}), not {x.shape}.")
+    dtype = np.dtype(_DTYPES[wanted.type])
+    if not np.can_cast(x.dtype, dtype, "safe"):
+        raise InputError(
+            f"Expected a {dtype} input, not {x.dtype}. Convert it: x.astype(np.{dtype})."
+        )
+    return x.astype(dtype, copy=False)

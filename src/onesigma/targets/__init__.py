@@ -1,0 +1,1 @@
+"""Where a converted model goes: files for other runtimes. A target knows graphs, no rule."""

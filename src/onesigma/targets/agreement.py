@@ -1,0 +1,92 @@
+"""Does an ONNX graph give what PyTorch gives? Asked on every export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onesigma.errors import ExportError
+from onesigma.prediction import Prediction
+
+TOLERANCE = 1e-4
+# A value much smaller than its neighbours is the rounded difference of larger ones: it is held to
+# the tolerance at this share of the largest one. Entropies are rounded at the scale of one nat.
+_FLOOR = 1e-2
+_NATS = ("entropy", "aleatoric", "epistemic")
+
+
+def columns(prediction: Prediction) -> dict[str, Tensor]:
+    """The tensors of a prediction by name, in order; those it does not have left out."""
+    values = ((f.name, getattr(prediction, f.name)) for f in fields(prediction))
+    return {name: value for name, value in values if isinstance(value, Tensor)}
+
+
+def mismatch(name: str, found: Any, expected: Tensor) -> float:
+    """The largest error of one output, relative to its value or to the floor; ∞ for a NaN."""
+    wanted = expected.detach().cpu().numpy()
+    if found.shape != wanted.shape:
+        return float("inf")
+    if wanted.dtype == np.bool_:
+        return 0.0 if bool((found == wanted).all()) else float("inf")
+    wanted = wanted.astype(np.float64)
+    size = np.abs(wanted)
+    scale = max(size.max(initial=0), 1.0 if name in _NATS else np.finfo(np.float32).tiny)
+    # Infinities that agree are no error; their difference would be NaN.
+    with np.errstate(invalid="ignore"):
+        error = np.where(found == wanted, 0.0, np.abs(found - wanted) / (size + _FLOOR * scale))
+    return float(np.nan_to_num(error, nan=np.inf).max(initial=0))
+
+
+@torch.no_grad()
+def largest_mismatch(
+    content: bytes, model: Any, names: list[str], batches: list[tuple[Tensor, ...]]
+) -> tuple[float, str]:
+    """Run the graph, compare all outputs on all batches; returns the error and who ran it.
+
+    Raises:
+        ExportError: the graph does not run, or is further off than the tolerance.
+    """
+    runtime, start = _runtime()
+    session, worst = None, 0.0
+    for inputs in batches:
+        expected = columns(model(*inputs))
+        feed = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+        try:
+            session = session or start(content)
+            found = session.run(list(expected), feed)
+        except Exception as error:  # each failure of onnxruntime is a class of its own
+            raise ExportError(f"{runtime} cannot run the exported graph: {error}") from error
+        for (name, value), array in zip(expected.items(), found, strict=True):
+            off_by = mismatch(name, array, value)
+            if off_by > TOLERANCE:
+                raise ExportError(
+                    f"The exported graph disagrees with PyTorch: output '{name}' is off by "
+                    f"{off_by:.2g} relative in {runtime} (tolerance {TOLERANCE:g}, batch of "
+                    f"{len(inputs[0])}). Nothing was written. Try another opset, or give "
+                    "example_input of the data's own scale."
+                )
+            worst = max(worst, off_by)
+    return worst, runtime
+
+
+def _runtime() -> tuple[str, Callable[[bytes], Any]]:
+    """onnxruntime where installed, else onnx's own reference: its name, and how to start it."""
+    if find_spec("onnxruntime") is None:
+        evaluator = import_module("onnx.reference").ReferenceEvaluator
+        return f"onnx.reference {version('onnx')}", evaluator
+    onnxruntime = import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # its warnings are about its own optimiser
+    start = partial(
+        onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    return f"onnxruntime {version('onnxruntime')}", start

@@ -1,0 +1,153 @@
+"""``onesigma.runtime``: an exported file with numpy and onnxruntime alone."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import onesigma
+from onesigma import FileError, InputError, PackageError, runtime
+from onesigma.runtime import model as module
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+X = torch.randn(4, 5, 2, generator=torch.Generator().manual_seed(0))
+NAMES = ["walk", "run", "rest"]
+
+
+@pytest.fixture(scope="module")
+def converted() -> onesigma.Converted:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Dropout(0.4), nn.Flatten(), nn.Linear(10, 3)).eval()
+    return onesigma.convert(network, X)
+
+
+@pytest.fixture(scope="module")
+def path(converted, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("runtime") / "m.onnx"
+    return onesigma.export(converted, path, class_names=NAMES).path
+
+
+def test_the_same_prediction_in_numpy(converted, path):
+    model = runtime.load(path, threads=1)
+    answer, expected = model(X.numpy()), converted(X)
+    for name in ("mean", "var", "std", "probs", "entropy", "aleatoric", "epistemic", "confidence"):
+        value = getattr(answer, name)
+        assert isinstance(value, np.ndarray)
+        np.testing.assert_allclose(
+            value, getattr(expected, name).detach().numpy(), rtol=1e-4, atol=1e-6
+        )
+    assert answer.label.tolist() == expected.label.tolist()
+    assert answer.plain_probs is None
+    assert answer.class_dim == expected.class_dim
+    assert model.class_names == NAMES
+    assert model.input_shapes == [(None, 5, 2)]
+    assert model.metadata["noise_sites"][0]["rate"] == 0.4
+
+
+def test_regression_has_no_label():
+    answer = runtime.Prediction(np.zeros((2, 1)), np.ones((2, 1)))
+    with pytest.raises(AttributeError, match="regression"):
+        _ = answer.label
+
+
+def test_inputs_that_lose_nothing_are_cast(path):
+    model = runtime.load(path)
+    half = X.numpy().astype(np.float16)
+    np.testing.assert_array_equal(model(half).mean, model(half.astype(np.float32)).mean)
+    strided = np.asfortranarray(X.numpy())
+    np.testing.assert_array_equal(model(strided).mean, model(X.numpy()).mean)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((), "takes 1 inputs, not 0"),
+        ((np.zeros((2, 5, 2)),), r"float32 input, not float64.*x\.astype\(np\.float32\)"),
+        ((np.zeros((2, 5), np.float32),), r"shape \(batch, 5, 2\), not \(2, 5\)"),
+        ((np.zeros((2, 5, 3), np.float32),), r"shape \(batch, 5, 2\), not \(2, 5, 3\)"),
+        (([[1.0]],), "not list"),
+    ],
+)
+def test_wrong_inputs(path, inputs, message):
+    with pytest.raises(InputError, match=message):
+        runtime.load(path)(*inputs)
+
+
+def test_threads(path):
+    with pytest.raises(InputError, match="at least one"):
+        runtime.load(path, threads=0)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileError, match="no such file"):
+        runtime.load(tmp_path / "absent.onnx")
+    with pytest.raises(FileError, match="no such file"):
+        runtime.load(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.999])
+def test_truncated_anywhere(path, share, tmp_path):
+    content = path.read_bytes()
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(FileError, match=r"cut\.onnx"):
+        runtime.load(cut)
+
+
+def test_a_cut_between_two_fields_is_noticed_too(path, tmp_path):
+    """There protobuf sees no error; but our metadata come last, so they are gone."""
+    content = path.read_bytes()
+    whole = onnx.load_from_string(content)
+    del whole.metadata_props[:]
+    assert content.startswith(whole.SerializeToString())
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes(whole.SerializeToString())
+    with pytest.raises(FileError, match="no onesigma metadata"):
+        runtime.load(cut)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "damaged"),
+        ("[]", "damaged"),
+        ("{}", "damaged"),
+        (json.dumps({"format": 99}), "format 99"),
+    ],
+)
+def test_metadata_that_are_not_ours(path, text, message, tmp_path):
+    other = onnx.load(path)
+    other.metadata_props[0].value = text
+    onnx.save(other, tmp_path / "m.onnx")
+    with pytest.raises(FileError, match=message):
+        runtime.load(tmp_path / "m.onnx")
+
+
+def test_onnxruntime_is_asked_for_by_name(path, monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(module, "import_module", absent)
+    with pytest.raises(PackageError, match="pip install onnxruntime"):
+        runtime.load(path)
+
+
+def test_no_torch_is_imported(path):
+    """In a process of its own, from the import to the answer."""
+    program = f"""
+import sys
+import numpy as np
+from onesigma import runtime
+answer = runtime.load({str(path)!r}, threads=1)(np.zeros((2, 5, 2), np.float32))
+assert answer.probs.shape == (2, 3)
+heavy = {{"torch", "safetensors", "scipy", "onnx", "matplotlib"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
