@@ -121,7 +121,7 @@ class Tuner(Propagate):
         rate = _rate_before(n, self.rules)
         std = before_dropout(self.env[source].expanded(), rate).double().sqrt()
         scale = std.transpose(0, 1) @ std
-        correlation = _ratio(observed.covariance, scale, otherwise=0.0)
+        correlation = _ratio(observed.covariance, scale, otherwise=0.0).clamp(-2, 2)
         correlation.fill_diagonal_(0)
         values, vectors = torch.linalg.eigh(correlation)
         # Independent elements, too, seem correlated in few passes: up to this eigenvalue.

@@ -180,7 +180,8 @@ class Writer(fx.Interpreter):
 
     def filled(self, count: int, value: float) -> Value:
         """A vector of one number, where ONNX wants a weight that PyTorch leaves out."""
-        return self._stored(f"{value}x{count}", torch.full((count,), value, dtype=self._dtype))
+        numbers = torch.full((count,), value, dtype=self._dtype)
+        return self._stored(f"{value}x{count}:{self._dtype}", numbers)
 
     def vector(self, numbers: Sequence[float]) -> Value:
         """Factors, which ONNX takes in float32 whatever else is computed in."""
