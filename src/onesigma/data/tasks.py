@@ -136,7 +136,7 @@ def load(
     if task not in DATASETS or dataset not in (None, *DATASETS[task]):
         choice = DATASETS.get(task, tuple(DATASETS))
         raise ValueError(f"No {dataset or task!r}: choose one of {', '.join(choice)}.")
-    folder = _folder(root)
+    folder = root_if_any(root)
     chosen = dataset or next((name for name in DATASETS[task] if _place(name, folder)), None)
     place = chosen and _place(chosen, folder)
     if not chosen or not place:
@@ -146,7 +146,7 @@ def load(
     return _motion(_MOTION[chosen], place, held_out, validation_share)
 
 
-def _folder(root: Path | None) -> Path | None:
+def root_if_any(root: Path | None) -> Path | None:
     """The data root; none at all is no error yet, for there may be an archive in the cache."""
     try:
         return data_root(root)

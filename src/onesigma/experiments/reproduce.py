@@ -20,8 +20,7 @@ import numpy as np
 import torch
 
 from onesigma.data import tasks
-from onesigma.data.prepared import data_root
-from onesigma.errors import DataError, InputError
+from onesigma.errors import InputError
 from onesigma.experiments import conditions, pictures, recipes, report_html, tables
 from onesigma.experiments.pool import MEMBERS
 from onesigma.experiments.trial import Plan, Say, Study, run_or_read
@@ -112,7 +111,7 @@ def run_task(
     say("reading the data")
     task = tasks.load(name, root)
     say(f"data: {task.splits.name}")
-    labelled = conditions.labelled(task, _noise_root(root), seed=plan.seed, limit=plan.limit)
+    labelled = conditions.labelled(task, tasks.root_if_any(root), seed=plan.seed, limit=plan.limit)
     study = _study(task, labelled, folder, plan, processes, say)
     found = [
         run_or_read(study, plan, trial, folder / f"trial-{trial}.json", say)
@@ -182,16 +181,6 @@ def _held_out(
         for trial in range(plan.trials)
     ]
     return {"activity": activity, "data": rest.splits.name, "trials": found}
-
-
-def _noise_root(root: Path | None) -> Path | None:
-    """As ``tasks.load`` takes it: without a root, the noise may still be in the cache."""
-    try:
-        return data_root(root)
-    except DataError:
-        if root is not None:
-            raise
-        return None
 
 
 def _about(seconds: float) -> dict[str, Any]:
