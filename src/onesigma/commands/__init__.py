@@ -1,0 +1,1 @@
+"""The commands of ``onesigma``, one file each: ``add`` its parser, ``run`` it."""

@@ -1,0 +1,50 @@
+"""Options and helpers that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def command(
+    commands: Commands, name: str, summary: str, *, description: str = "", example: str = ""
+) -> argparse.ArgumentParser:
+    """A parser of its own for the command, whose help ends with an example."""
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=description or f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}" if example else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def add_output(parser: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
+    tail = "" if default is None else f"; default: {default}"
+    parser.add_argument(
+        "--output", type=Path, default=default, metavar="FOLDER", help=f"{what}{tail}"
+    )
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2))
+
+
+def bar(steps: Iterable[int], label: str = "Monte Carlo") -> Iterable[int]:
+    """A progress bar on a terminal, if tqdm is there."""
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        return steps
+    shown: Iterable[int] = tqdm(steps, desc=label, disable=not sys.stderr.isatty())
+    return shown
