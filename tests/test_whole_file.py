@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,13 @@ def test_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
         write_half(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_says_where(tmp_path):
+    path = tmp_path / "a.txt"
+    with pytest.raises(OSError, match=r"No space left on device: .*a\.txt"), replacing(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not path.exists()
 
 
 def test_others_may_read_the_file(tmp_path):

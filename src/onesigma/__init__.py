@@ -26,12 +26,13 @@ if _typing.TYPE_CHECKING:
     from onesigma.fidelity.audit import Audit, audit
     from onesigma.fidelity.calibrate import calibrate
     from onesigma.fidelity.threshold import threshold
+    from onesigma.frontends.onnx import read_onnx
     from onesigma.gaussian import Gaussian
     from onesigma.prediction import Prediction
     from onesigma.report import Report
     from onesigma.rules import Assumption, rule
     from onesigma.saving import load, save
-    from onesigma.targets.onnx import export
+    from onesigma.targets.export import export
 
 __all__ = [
     "AbstainRule",
@@ -61,6 +62,7 @@ __all__ = [
     "export",
     "load",
     "mc_dropout",
+    "read_onnx",
     "rule",
     "save",
     "threshold",
@@ -84,9 +86,10 @@ _import_on_use(
         "calibrate": "fidelity.calibrate",
         "convert": "convert",
         "ensemble": "baselines.ensemble",
-        "export": "targets.onnx",
+        "export": "targets.export",
         "load": "saving",
         "mc_dropout": "baselines.mc_dropout",
+        "read_onnx": "frontends.onnx",
         "rule": "rules",
         "save": "saving",
         "threshold": "fidelity.threshold",

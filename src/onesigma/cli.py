@@ -6,17 +6,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from onesigma.commands import audit, demo, reproduce
+from onesigma.commands import audit, bench, convert, demo, inspect, reproduce
 from onesigma.errors import OnesigmaError
 from onesigma.version import __version__
 
-COMMANDS = (demo, audit, reproduce)
+COMMANDS = (demo, convert, inspect, audit, bench, reproduce)
 _EXAMPLES = """examples:
   onesigma demo                 convert the shipped smartwatch network, compare, draw
   onesigma demo --train         train that network anew first (about a minute)
   onesigma demo --json          the figures for a script
+  onesigma inspect model.onnx   its nodes, and where dropout may be named
+  onesigma convert model.onnx -o out.onnx --dropout 'every Relu=0.5'
+                                the same file, which also says how sure it is
   onesigma audit model.safetensors inputs.npy --output out
                                 hold a saved model against Monte Carlo, layer by layer
+  onesigma bench --quick        what the doubt costs: time, memory, energy
   onesigma reproduce speech --quick --data-root DATA
                                 the paper's tables and figures, as a quick look
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,16 +16,17 @@ from onesigma.gaussian import Gaussian, Value
 from onesigma.logits import MAX_CLASSES, PropagateToLogits, has_linear_logits
 from onesigma.passes.capture import export, plain_module
 from onesigma.passes.flow import Flow, trace_noise
-from onesigma.passes.fold import fold
+from onesigma.passes.fold import fold, fold_sums
 from onesigma.passes.prepare import Prepared, prepare
 from onesigma.passes.scale import scale_weights
 from onesigma.propagate import Rehearse
 from onesigma.report import Report, make_report
-from onesigma.rules import RULES, RuleTable
-from onesigma.rules.dropout import CLASSIC
+from onesigma.rules import RuleTable, rules_for
+from onesigma.rules.modes import DROPOUTS, MEANS, VARIANCES
 from onesigma.rules.table import INDEPENDENT, SEPARATE
 
 _PRIOR = "input_variance"
+TASKS = ("classification", "regression")
 
 
 def convert(
@@ -33,6 +34,8 @@ def convert(
     example_input: Tensor | tuple[Tensor, ...],
     *,
     input_std: float | Tensor | None = None,
+    mean: str = "matched",
+    variance: str = "full",
     task: str = "classification",
     draws: int = 64,
     sampling: str = "quasi",
@@ -49,6 +52,11 @@ def convert(
         example_input: a tensor shaped like a real batch, or a tuple of them.
         input_std: standard deviation of the input noise (the paper: of the training data), as a
             number, one per channel, or a tensor of the input's shape without batch.
+        mean: "matched" as in the paper; "frozen" keeps the model's own answer bit for bit as the
+            mean (and gives ``plain_probs``), with only the variance carried along, to first order.
+        variance: "full" with w² of every layer; "lowrank" with its closed-form product of sums,
+            at a fraction of the cost (docs/modes.md). Its small constants are computed once: they
+            do not follow later changes of the weights.
         task: "classification", or "regression" for mean and variance only.
         draws: how many fixed points the head averages the softmax over.
         sampling: "quasi" for low-discrepancy points, "random" for plain draws as in the paper.
@@ -63,29 +71,29 @@ def convert(
         UnsupportedOp: ops without a rule; the message lists them all with their source lines.
         NoRandomness: no dropout reaches the output and there is no ``input_std``.
     """
-    _one_of("task", task, ("classification", "regression"))
-    _one_of("dropout", dropout, ("inverted", "classic"))
-    rules = rules_for(dropout)
+    choices = {"task": TASKS, "dropout": DROPOUTS, "mean": MEANS, "variance": VARIANCES}
+    chosen: dict[str, Any] = {"task": task, "dropout": dropout, "mean": mean, "variance": variance}
+    for name, value in chosen.items():
+        _one_of(name, value, choices[name])
+    rules = rules_for(dropout, variance, mean)
 
     prepared = prepare(model, example_input, task, class_dim)
     source, prior = prepared.graph, _prior(input_std, prepared)
     _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)
-    notes = list(prepared.notes)
-    if covariance and not has_linear_logits(source):
-        notes.append(
-            f"no covariance of the logits: no last linear layer of at most {MAX_CLASSES} classes"
-        )
-    report = make_report(source, flow, rules, notes)
+    report = make_report(source, flow, rules, _notes(prepared, covariance))
     _require_randomness(report, flow)
 
-    settings = _settings(prepared, task, draws, sampling, dropout, covariance, untuned(flow))
+    chosen |= {"draws": draws, "sampling": sampling, "covariance": covariance}
+    settings = Settings(**chosen, **_inputs(prepared), tuning=untuned(flow))
     return assemble(source, prepared.examples, report, settings, prior)
 
 
-def rules_for(dropout: str) -> RuleTable:
-    """The table of rules; classic dropout is another rule in the same place."""
-    return RULES if dropout == "inverted" else {**RULES, **CLASSIC}
+def _notes(prepared: Prepared, covariance: bool) -> list[str]:
+    if not covariance or has_linear_logits(prepared.graph):
+        return list(prepared.notes)
+    missing = f"no last linear layer of at most {MAX_CLASSES} classes"
+    return [*prepared.notes, f"no covariance of the logits: {missing}"]
 
 
 def untuned(flow: Flow) -> dict[str, dict[str, Any]]:
@@ -105,14 +113,18 @@ def assemble(
     report: Report,
     settings: Settings,
     prior: Tensor | None,
+    *,
+    lean: bool = False,
 ) -> Converted:
-    """Propagate, re-trace, fold: from a prepared graph to the deliverable."""
-    propagated = _Propagated(source, examples, settings, prior)
+    """Propagate, re-trace, fold: from a prepared graph to the deliverable (or a lean one)."""
+    propagated = _Propagated(source, examples, settings, prior, lean)
     dynamic = settings.input_shapes[0][0] is None
     network = plain_module(export(propagated, examples, dynamic=dynamic))
     if prior is not None:
         fold(network, _PRIOR)
     scale_weights(network)
+    if settings.variance == "lowrank":
+        fold_sums(network)
     return Converted(network, source, report, settings, prior).eval()
 
 
@@ -125,10 +137,12 @@ class _Propagated(nn.Module):
         examples: tuple[Tensor, ...],
         settings: Settings,
         prior: Tensor | None,
+        lean: bool,
     ) -> None:
         super().__init__()
         self.source = source
         self.settings = settings
+        self.lean = lean
         self.register_buffer(_PRIOR, prior)
         if settings.task == "classification":
             logits = source(*examples)[0]
@@ -138,8 +152,7 @@ class _Propagated(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         values = uncertain(inputs, getattr(self, _PRIOR))
-        rules = rules_for(self.settings.dropout)
-        engine = PropagateToLogits(self.source, rules, self.settings.tuning)
+        engine = PropagateToLogits(self.source, **self.settings.engine(lean=self.lean))
         (out,) = engine.run(*values)
         dim = self.settings.class_dim
         if isinstance(out, Tensor):
@@ -148,11 +161,11 @@ class _Propagated(nn.Module):
         out = out.expanded()
         if self.settings.task == "regression":
             return out.mean, out.var.contiguous()
-        draws = self.get_buffer("draws")
+        draws, mean = self.get_buffer("draws"), head.shifted(out.mean, self.settings.shift, dim)
         if self.settings.covariance and engine.covariance is not None:
-            doubt = head.classify_correlated(out.mean, engine.covariance, draws)
+            doubt = head.classify_correlated(mean, engine.covariance, draws)
         else:
-            doubt = head.classify(out.mean, out.var, draws, dim)
+            doubt = head.classify(mean, out.var, draws, dim)
         return (out.mean, out.var.contiguous(), *doubt)
 
 
@@ -161,7 +174,7 @@ def uncertain(inputs: Sequence[Tensor], prior: Tensor | None) -> list[Value]:
     return [x if prior is None else Gaussian(x, prior) for x in inputs]
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+def _one_of(name: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
         raise InputError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}.")
 
@@ -176,21 +189,11 @@ def _classes(logits: Tensor, class_dim: int) -> int:
     return logits.shape[class_dim]
 
 
-def _settings(
-    prepared: Prepared,
-    task: str,
-    draws: int,
-    sampling: str,
-    dropout: str,
-    covariance: bool,
-    tuning: dict[str, dict[str, Any]],
-) -> Settings:
+def _inputs(prepared: Prepared) -> dict[str, Any]:
     batch = [None] if prepared.dynamic_batch else [len(prepared.examples[0])]
     shapes = tuple((*batch, *x.shape[1:]) for x in prepared.examples)
     dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in prepared.examples)
-    return Settings(
-        task, prepared.class_dim, draws, sampling, dropout, shapes, dtypes, tuning, covariance
-    )
+    return {"class_dim": prepared.class_dim, "input_shapes": shapes, "input_dtypes": dtypes}
 
 
 def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | None:

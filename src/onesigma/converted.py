@@ -14,6 +14,7 @@ from onesigma.errors import InputError
 from onesigma.passes.capture import shared_copy
 from onesigma.prediction import Prediction
 from onesigma.report import Report
+from onesigma.rules import rules_for
 
 # The captured network keeps this name inside the retraced one: its weights are "source.…" there.
 SOURCE = "source"
@@ -21,7 +22,10 @@ SOURCE = "source"
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model was converted; saved with it."""
+    """How a model was converted; saved with it.
+
+    ``shift`` is what calibrate found for a frozen mean: see ``head.shifted``.
+    """
 
     task: str
     class_dim: int
@@ -32,8 +36,16 @@ class Settings:
     input_dtypes: tuple[str, ...]
     tuning: dict[str, dict[str, Any]] = field(default_factory=dict)
     covariance: bool = False
+    shift: list[list[float]] | None = None
+    mean: str = "matched"
+    variance: str = "full"
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None
+
+    def engine(self, *, lean: bool = False) -> dict[str, Any]:
+        """How the engine is to run: its arguments but for the graph."""
+        rules = rules_for(self.dropout, self.variance, self.mean, lean=lean)
+        return {"rules": rules, "tuning": self.tuning, "keep_means": self.mean == "frozen"}
 
     def to_dict(self) -> dict[str, Any]:
         rule = None if self.abstain is None else self.abstain.to_dict()
@@ -88,7 +100,10 @@ class Converted(nn.Module):
 
     def finished(self, outputs: Sequence[Tensor]) -> Prediction:
         """What ``network`` returned as a Prediction; the temperature first, then the rule."""
-        prediction = Prediction(*outputs, class_dim=self.settings.class_dim)
+        dim = self.settings.class_dim
+        prediction = Prediction(*outputs, class_dim=dim)
+        if self.settings.mean == "frozen" and prediction.probs is not None:
+            prediction = replace(prediction, plain_probs=prediction.mean.softmax(dim))
         if self.temperature is not None:
             prediction = self.temperature.apply(prediction)
         if self.abstain is not None:

@@ -27,7 +27,17 @@ class Gaussian:
 
     def expanded(self) -> Gaussian:
         """The same value with ``var`` in full shape, for ops that need to see that shape."""
-        return Gaussian(self.mean, self.var.expand_as(self.mean))
+        var = self.var
+        full = var if var.shape == self.mean.shape else var.expand_as(self.mean)
+        return Gaussian(self.mean, full)
+
+    def scaled(self, factor: Tensor | float, mean: Tensor) -> Gaussian:
+        """A value with ``mean``, and ``factor`` (a constant) times this one's variance."""
+        return Gaussian(mean, self.var * factor)
+
+    def with_mean(self, mean: Tensor) -> Gaussian:
+        """The same variance around another mean."""
+        return Gaussian(mean, self.var)
 
 
 Value: TypeAlias = Tensor | Gaussian

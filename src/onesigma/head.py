@@ -60,6 +60,19 @@ def _standardised(points: Tensor) -> Tensor:
     return white.transpose(0, 1).contiguous()
 
 
+def shifted(mean: Tensor, shift: list[list[float]] | None, class_dim: int) -> Tensor:
+    """The mean under dropout, as far as it follows from the original logits: m + A m + b.
+
+    ``shift`` has a row (A_k, b_k) for each class k. A matched mean needs none.
+    """
+    if shift is None:
+        return mean
+    rows = torch.tensor(shift, dtype=mean.dtype, device=mean.device)
+    last = mean.movedim(class_dim, -1)
+    moved = last + torch.nn.functional.linear(last, rows[:, :-1], rows[:, -1])
+    return moved.movedim(-1, class_dim)
+
+
 def classify(mean: Tensor, var: Tensor, draws: Tensor, class_dim: int) -> Doubt:
     """Marginalise the softmax over independent normal logits."""
     mean, std = mean.movedim(class_dim, -1), var.movedim(class_dim, -1).sqrt()

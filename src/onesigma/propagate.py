@@ -3,6 +3,8 @@
 certain in  → the op itself, untouched
 anything uncertain in, or a source of noise → the op's rule
 
+With ``keep_means`` (frozen), the mean of every value is what the op itself makes of the means.
+
 A node may have been tuned (by ``calibrate``): a ``gain`` multiplies its variance, anything else is
 handed to its rule as an option.
 """
@@ -28,10 +30,16 @@ class Propagate(fx.Interpreter):
     """Run a captured graph on values that are ``Tensor`` (certain) or ``Gaussian``."""
 
     def __init__(
-        self, module: fx.GraphModule, rules: RuleTable, tuning: Tuning | None = None
+        self,
+        module: fx.GraphModule,
+        rules: RuleTable,
+        tuning: Tuning | None = None,
+        *,
+        keep_means: bool = False,
     ) -> None:
         super().__init__(module)
         self.rules = rules
+        self.keep_means = keep_means
         self.tuning = tuning or {}
 
     def run_node(self, n: fx.Node) -> Any:
@@ -42,7 +50,7 @@ class Propagate(fx.Interpreter):
         except UnsupportedOp as error:
             raise UnsupportedOp(f"{describe(n)}: {error}") from None
         if gain is not None and isinstance(value, Gaussian):
-            return Gaussian(value.mean, value.var * as_factor(gain, value.var))
+            return value.scaled(as_factor(gain, value.mean), value.mean)
         return value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -54,7 +62,12 @@ class Propagate(fx.Interpreter):
             raise UnsupportedOp("no rule yet; add one: rules/README.md")
         if rule.refuses:
             raise UnsupportedOp(rule.note)
-        return rule.function(*args, **kwargs, **self.options)
+        value = rule.function(*args, **kwargs, **self.options)
+        if not self.keep_means:
+            return value
+        # Of a source of noise (dropout), the original network returns the input itself.
+        kept = _means(args[0]) if is_source else target(*_means(args), **_means(dict(kwargs)))
+        return _with_means(value, kept)
 
 
 def as_factor(number: Any, like: Tensor) -> Tensor | float:
@@ -62,6 +75,12 @@ def as_factor(number: Any, like: Tensor) -> Tensor | float:
     if isinstance(number, int | float):
         return float(number)
     return torch.tensor(number, dtype=like.dtype, device=like.device)
+
+
+def _with_means(value: Any, means: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_with_means(*each) for each in zip(value, means, strict=True)]
+    return value.with_mean(means) if isinstance(value, Gaussian) else means
 
 
 class Rehearse(Propagate):

@@ -21,13 +21,20 @@ from onesigma.whole_file import replacing
 
 
 def write(path: Path, kind: str, tensors: Mapping[str, Tensor], content: Any) -> None:
-    """Write the file whole or not at all; ``content`` is anything that JSON holds."""
+    """Write the file whole or not at all; ``content`` is anything that JSON holds.
+
+    Raises:
+        FileError: the disk is full.
+    """
     # Copies, for safetensors refuses tensors that share memory, as a buffer's views do.
     stored = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(content)
     metadata = {"format": _format(kind), "content": text, "sha256": digest(text, stored)}
-    with replacing(path) as temporary:
-        save_file(stored, temporary, metadata=metadata)
+    try:
+        with replacing(path) as temporary:
+            save_file(stored, temporary, metadata=metadata)
+    except SafetensorError as error:
+        raise FileError(f"{path} cannot be written: {error}.") from error
 
 
 def read(path: Path, kind: str, remedy: str) -> tuple[dict[str, Tensor], Any]:

@@ -24,8 +24,10 @@ def replacing(path: Path) -> Iterator[Path]:
         # mkstemp keeps the file private to its owner, which what we write need not be.
         temporary.chmod(0o644)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(path)  # of a full disk the system does not say where
         raise
 
 

@@ -73,8 +73,9 @@ def test_an_unknown_name_lists_the_known(networks, tmp_path):
         networks.train_cached("nothing", cache_folder=tmp_path)
 
 
-def test_four_networks_are_listed(networks):
-    assert list(networks.NETWORKS) == ["watch_cnn", "motion_cnn", "residual_cnn", "keyword_cnn"]
+def test_five_networks_are_listed(networks):
+    trained = ["motion_cnn", "residual_cnn", "keyword_cnn", "paper_cnn"]
+    assert list(networks.NETWORKS) == ["watch_cnn", *trained]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_four_networks_are_listed(networks):
         ("motion_cnn", (6, 200), 6, 4),
         ("residual_cnn", (6, 200), 6, 5),
         ("keyword_cnn", (1, 24, 98), 10, 5),
+        ("paper_cnn", (6, 20, 20), 6, 4),
     ],
 )
 def test_each_converts(networks, name, shape, classes, sites):

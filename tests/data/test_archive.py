@@ -1,7 +1,10 @@
 import errno
 import io
+import random
+import shutil
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -215,3 +218,16 @@ def test_an_interrupt_leaves_nothing(tmp_path, place, monkeypatch):
 def test_the_folder_may_be_read_by_others(tmp_path, place):
     extract(write_zip(tmp_path / "x.zip", FILES), place)
     assert place.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(("name", "write"), [("x.zip", write_zip), ("x.tar.gz", write_tar)])
+def test_damage_anywhere_is_refused_or_harmless(tmp_path, place, name, write):
+    whole = write(tmp_path / name, FILES).read_bytes()
+    for seed in range(300):
+        chance, changed = random.Random(seed), bytearray(whole)
+        for _ in range(chance.choice((1, 3, 20))):
+            changed[chance.randrange(len(whole))] = chance.randrange(256)
+        (tmp_path / name).write_bytes(changed)
+        with suppress(DataError):
+            shutil.rmtree(extract(tmp_path / name, place))
+        assert list(place.parent.iterdir()) == []

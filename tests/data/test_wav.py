@@ -38,6 +38,20 @@ def test_a_damaged_file_is_refused(tmp_path, length):
         read_wav(path, 16000)
 
 
+def test_a_header_with_any_byte_changed_is_refused_or_harmless(tmp_path):
+    path = tmp_path / "a.wav"
+    write_wav(path, np.arange(20))
+    whole, refused = path.read_bytes(), 0
+    for place in range(44):
+        for value in (0, 1, 127, 255):
+            path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            try:
+                read_wav(path, 16000)
+            except DataError:
+                refused += 1
+    assert refused > 80
+
+
 def test_an_absent_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"absent\.wav"):
         read_wav(tmp_path / "absent.wav", 16000)

@@ -1,9 +1,8 @@
 """The whole way, on a small task: data, training, trials, tables, figures, report; then resumed."""
 
-import re
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
-from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +14,7 @@ import onesigma
 from onesigma import cli
 from onesigma.data import tasks
 from onesigma.errors import InputError
-from onesigma.experiments import methods, reproduce, trial
+from onesigma.experiments import methods, pictures, reproduce, trial
 from onesigma.experiments.pool import Pool
 from onesigma.experiments.recipes import Pools
 from onesigma.experiments.train import Trained, TrainingSettings
@@ -31,22 +30,6 @@ PLAN = Plan(
     calibration_passes=5,
     repeats=1,
 )
-
-
-class Balanced(HTMLParser):
-    """Remembers what was opened and not closed, and every address."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.addresses = [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.addresses += [v for k, v in attributes if k in ("src", "href")]
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 CALIBRATED = []
@@ -91,21 +74,17 @@ def test_training_learnt_something(run):
     assert accuracy["Ours"] > 0.5
 
 
-def test_the_report_is_one_labelled_self_contained_file(run):
+def test_everything_written_says_whose_data_it_is_and_that_it_is_a_quick_look(run):
     output, report, _ = run
-    text = report.read_text()
-    page = Balanced()
-    page.feed(text)
-    assert page.open == []
-    assert len(page.addresses) == 4
-    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
-    assert "QUICK LOOK" in re.sub('base64,[^"]*', "", text)
-    assert small_task.NAME in text
-    assert "(the paper's)" not in text
-    for name in ("results.txt", "table1.csv"):
-        written = (output / "hhar-quick" / name).read_text()
-        assert "quick look" in written.lower()
-        assert small_task.NAME in written
+    assert report.name == "report-hhar-quick.html"
+    for path in (report, *(output / "hhar-quick" / n for n in ("results.txt", "table1.csv"))):
+        text = path.read_text()
+        assert "quick look" in text.lower()
+        assert small_task.NAME in text
+        assert "(the paper's)" not in text
+    for name in pictures.CAPTIONS:
+        assert (output / "hhar-quick" / f"{name}.png").stat().st_size > 10_000
+        assert (output / "hhar-quick" / f"{name}.svg").stat().st_size > 10_000
 
 
 def test_ours_is_calibrated_on_training_inputs(run):
@@ -142,7 +121,33 @@ def test_a_second_run_reads_what_the_first_kept(run, capsys):
         patch.setattr(methods, "build", lambda *_, **__: pytest.fail("computed again"))
         after = reproduce.run_task("hhar", None, output / "hhar-quick", PLAN, processes=1)
     assert after["trials"] == before["trials"]
+    assert after["about"] == before["about"]  # still what made the figures
     assert "already there" in capsys.readouterr().err
+
+
+def test_a_run_killed_in_its_second_trial_goes_on_from_there(run, tmp_path):
+    folder, plan = tmp_path / "killed", replace(PLAN, trials=3)
+    shutil.copytree(run[0] / "hhar-quick", folder)
+    done = []
+
+    def run_trial(study, plan, number, say):
+        done.append(number)
+        if done == [1, 2]:
+            raise KeyboardInterrupt
+        return {"labelled": [f"trial {number}"]}
+
+    with small() as patch:
+        patch.setattr(trial, "_run", run_trial)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce.run_task("hhar", None, folder, plan, processes=1)
+        networks = {path: path.stat().st_mtime_ns for path in folder.glob("networks/*/*")}
+        assert not (folder / "trial-2.json").exists()
+        resumed = reproduce.run_task("hhar", None, folder, plan, processes=1)
+    assert done == [1, 2, 2]  # the first was kept from before, the second from before the kill
+    assert resumed["trials"][0] == run[2]["trials"][0]
+    assert [t["labelled"] for t in resumed["trials"][1:]] == [["trial 1"], ["trial 2"]]
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("networks/*/*")} == networks
+    assert not list(folder.rglob(".*"))
 
 
 @pytest.mark.parametrize("kept", [None, "{", "[]", '{"key": "of another study"}'])

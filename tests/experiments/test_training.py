@@ -6,10 +6,12 @@ import struct
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn import functional as F
 from trainings import EXAMPLES, SETTINGS, VALIDATION, build, split
 
+from onesigma import tensor_file
 from onesigma.errors import FileError, InputError, ModelError
 from onesigma.experiments.train import Trained, TrainingSettings, train, unfinished
 
@@ -194,6 +196,17 @@ def test_the_files_hold_tensors_and_json_only(tmp_path):
     record = json.loads(header["__metadata__"]["content"])["record"]
     assert record["seed"] == 3
     assert record["settings"]["batch"] == 16
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, monkeypatch):
+    def fill(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device")  # as safetensors puts it
+
+    monkeypatch.setattr(tensor_file, "save_file", fill)
+    with pytest.raises(FileError, match=r"network\.unfinished.* cannot be written.*No space left"):
+        train(build, EXAMPLES, VALIDATION, SETTINGS, path=tmp_path / "network.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_divergence_is_an_error(tmp_path):

@@ -18,9 +18,10 @@ from torch import Tensor, fx, nn
 
 import onesigma
 from onesigma import Converted, InputError
-from onesigma.convert import assemble, rules_for
+from onesigma.convert import assemble
 from onesigma.fidelity.audit import divergence
 from onesigma.propagate import Propagate
+from onesigma.rules import rules_for
 
 FIT, CHECK = 64, 20
 PASSES = 2000

@@ -5,7 +5,7 @@ import math
 import pytest
 from matplotlib.figure import Figure
 
-from onesigma.plots.comparison import latency, under_noise
+from onesigma.plots.comparison import latency, spotting, under_noise
 
 
 @pytest.fixture
@@ -43,4 +43,20 @@ def test_one_line_per_method_through_its_means(figures, tmp_path):
     assert lines == [[0.3, 0.9], [0.4, 2.0]]
     assert ece.get_ylim()[0] == 0
     assert [label.get_text() for label in nll.get_xticklabels()] == ["clean", "10 dB"]
-    assert [p.name for p in tmp_path.iterdir()] == ["n.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["n.png", "n.svg"]
+
+
+def test_one_panel_per_kind_one_dot_per_score(figures, tmp_path):
+    areas = {"Ours, epistemic": [(0.8, 0.02), (0.3, math.nan)], "plain": [(0.7, 0.0), (0.9, 0.0)]}
+    spotting(
+        *(["unknown words", "noise"], areas, tmp_path / "f.png"),
+        highlight="Ours, epistemic",
+        title="Which?",
+        note="",
+    )
+    panels = figures[0].axes
+    assert [axis.get_title(loc="left") for axis in panels] == ["unknown words", "noise"]
+    dots = [[c.lines[0].get_xdata()[0] for c in axis.containers] for axis in panels]
+    assert dots == [[0.8, 0.7], [0.3, 0.9]]
+    assert [text.get_text() for text in panels[1].texts] == ["0.30", "0.90"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == list(areas)

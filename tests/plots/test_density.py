@@ -34,7 +34,7 @@ def test_three_methods_make_one_readable_picture(tmp_path):
     assert 1200 <= width <= 4000
     assert 900 <= height <= 4000
     assert 10_000 < path.stat().st_size < 2_000_000
-    assert list(tmp_path.iterdir()) == [path]
+    assert sorted(tmp_path.iterdir()) == [path, path.with_suffix(".svg")]
 
 
 @pytest.mark.parametrize("empty", [("wrong",), ("random",), ("right", "wrong", "random")])

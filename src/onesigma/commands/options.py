@@ -36,6 +36,30 @@ def add_output(parser: argparse.ArgumentParser, what: str, default: Path | None 
     )
 
 
+def add_dropout(parser: argparse.ArgumentParser) -> None:
+    repeatable: Any = {"type": _rate, "action": "append", "default": [], "metavar": "NODE=RATE"}
+    parser.add_argument(
+        "--dropout",
+        **repeatable,
+        help="where the network had dropout in training: after the node of that name, after those "
+        "that fit a pattern ('block*/relu=0.2'), or after all of an op ('every Relu=0.5'); "
+        "repeatable",
+    )
+    parser.add_argument(
+        "--channel-dropout", **repeatable, help="the same for dropout of whole channels"
+    )
+
+
+def _rate(text: str) -> tuple[str, float]:
+    node, _, rate = text.rpartition("=")
+    try:
+        if node:
+            return node, float(rate)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not NODE=RATE, as in relu_1=0.5")
+
+
 def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 

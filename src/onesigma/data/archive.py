@@ -22,8 +22,8 @@ _BLOCK = 1 << 20
 
 _DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
-    # An end too soon; a password; a way of packing unknown here.
-    *(EOFError, RuntimeError, NotImplementedError),
+    # An end too soon; a password; a way of packing unknown here; a name that is none.
+    *(EOFError, RuntimeError, NotImplementedError, UnicodeDecodeError, IndexError),
 )
 
 

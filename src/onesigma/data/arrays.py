@@ -1,5 +1,8 @@
 """Arrays from files, without running anything in them."""
 
+import tokenize
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +10,13 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import DataError
+
+# What numpy, and zipfile below it, raise on bytes that are no array: a header of numpy's is parsed
+# as Python, and may state a size beyond all memory.
+DAMAGE = (
+    *(OSError, EOFError, ValueError, TypeError, RuntimeError, SyntaxError, tokenize.TokenError),
+    *(MemoryError, OverflowError, zipfile.BadZipFile, zlib.error),
+)
 
 
 def read_batch(path: Path) -> Tensor:
@@ -17,7 +27,7 @@ def read_batch(path: Path) -> Tensor:
     """
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGE as error:
         raise DataError(f"{path.name} cannot be read as a .npy array: {error}") from error
     if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "fiu":
         raise DataError(f"{path.name} must hold one array of numbers, the batch first.")

@@ -5,7 +5,6 @@ names it by argument, or once and for all by the environment variable ONESIGMA_D
 """
 
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from onesigma.data.arrays import DAMAGE
 from onesigma.data.watch import Split
 from onesigma.errors import DataError
 
@@ -83,7 +83,7 @@ def read_npz(root: Path | None, name: str, keys: tuple[str, ...]) -> dict[str, n
             if absent:
                 raise DataError(f"{name} lacks {', '.join(absent)}: not the prepared file.")
             return {key: file[key] for key in keys}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise DataError(f"{name} cannot be read ({error}). Fetch it again.") from error
 
 

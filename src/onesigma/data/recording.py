@@ -3,7 +3,6 @@
 Loaders return recordings; noise is added to recordings; windows are cut from recordings.
 """
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from onesigma.data.arrays import DAMAGE
 from onesigma.errors import DataError
 from onesigma.whole_file import replacing
 
@@ -83,5 +83,5 @@ def read_recordings(path: Path) -> list[Recording]:
                 strict=True,
             )
         ]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (*DAMAGE, KeyError) as error:
         raise DataError(f"{path} cannot be read ({error}). Delete it.") from error

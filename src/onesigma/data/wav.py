@@ -19,7 +19,7 @@ def read_wav(path: Path, rate: int) -> npt.NDArray[np.int16]:
         with wave.open(str(path), "rb") as file:
             kind = (file.getnchannels(), file.getsampwidth(), file.getframerate())
             stated, content = file.getnframes(), file.readframes(file.getnframes())
-    except (OSError, wave.Error, EOFError) as error:
+    except (OSError, wave.Error, EOFError, RuntimeError) as error:
         reason = str(error) or "it ends too soon"
         raise DataError(f"{path} cannot be read as WAV: {reason}. Fetch it again.") from error
     if kind != (1, 2, rate):

@@ -6,9 +6,9 @@ and 30 passes of Monte-Carlo dropout. All three are the same trained weights.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from onesigma import metrics
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
+from onesigma.bench.timing import interleaved, timing
 from onesigma.convert import convert
 from onesigma.converted import Converted
 from onesigma.data import watch
@@ -142,22 +143,11 @@ def _numpy(tensor: Tensor | None) -> np.ndarray[Any, Any]:
 def _time_ratios(
     methods: dict[str, Callable[[Tensor], object]], x: Tensor, repeats: int
 ) -> dict[str, float]:
-    """Fastest of many repeats, methods in turn, on one thread: machines are noisy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    best = dict.fromkeys(methods, float("inf"))
-    try:
-        for method in methods.values():
-            method(x)  # the first call captures
-        for _ in range(repeats):
-            for name, method in methods.items():
-                start = time.perf_counter()
-                method(x)
-                best[name] = min(best[name], time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(threads)
-    plain = next(iter(best.values()))
-    return {name: seconds / plain for name, seconds in best.items()}
+    """Relative to the first, on one thread."""
+    calls = {name: partial(method, x) for name, method in methods.items()}
+    samples = interleaved(calls, repeats=repeats)
+    plain = next(iter(samples.values()))
+    return {name: timing(own, plain).ratio for name, own in samples.items()}
 
 
 def show(result: Result) -> str:

@@ -114,7 +114,7 @@ def wholly_noisy(task: MotionTask, periods: tuple[Period, ...]) -> Tensor:
 
 
 def _in_sound(task: SpeechTask, root: Path | None, seed: int) -> list[Condition]:
-    sound, noise = task.test_audio, _ambient(root)
+    sound, noise = task.test_audio, ambient_noise(root)
     seconds = sound.size / SAMPLE_RATE
     periods = ambient.plan(seconds, tuple(noise), np.random.default_rng([seed, 0]))
     conditions = []
@@ -126,7 +126,8 @@ def _in_sound(task: SpeechTask, root: Path | None, seed: int) -> list[Condition]
     return conditions
 
 
-def _ambient(root: Path | None) -> esc.Noise:
+def ambient_noise(root: Path | None) -> esc.Noise:
+    """The recordings of noise that speech is tested in; an error says where to get them."""
     try:
         return esc.load(root)
     except DataError as error:

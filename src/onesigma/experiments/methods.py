@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from onesigma.baselines.apdeepsense import apdeepsense
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.ensemble import ensemble
 from onesigma.baselines.mc_dropout import mc_dropout
+from onesigma.bench.timing import interleaved
 from onesigma.experiments.evaluate import Method
 from onesigma.experiments.recipes import Pools
 
@@ -60,7 +62,7 @@ def build(
 def milliseconds(
     methods: Mapping[str, Method], plain: Callable[[Tensor], Tensor], x: Tensor, repeats: int
 ) -> dict[str, float]:
-    """Fastest of the repeats, methods in turn, on one thread: machines are noisy.
+    """Fastest of the repeats, methods in turn, on one thread.
 
     The plain network is timed as it is deployed, network and softmax, without any entropies.
     """
@@ -68,17 +70,6 @@ def milliseconds(
         **methods,
         PLAIN: lambda inputs: plain(inputs).softmax(1),
     }
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    best = dict.fromkeys(timed, float("inf"))
-    try:
-        for method in timed.values():
-            method(x)  # the first call captures
-        for _ in range(repeats):
-            for name, method in timed.items():
-                start = time.perf_counter()
-                method(x)
-                best[name] = min(best[name], 1000 * (time.perf_counter() - start))
-    finally:
-        torch.set_num_threads(threads)
-    return best
+    calls = {name: partial(method, x) for name, method in timed.items()}
+    samples = interleaved(calls, repeats=repeats)
+    return {name: 1000 * float(np.nanmin(clock)) for name, (clock, _) in samples.items()}

@@ -1,19 +1,16 @@
-"""From the rows of several trials to mean and standard deviation, and to the project's goals."""
+"""From the rows of several trials to mean and standard deviation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from onesigma.experiments.conditions import CLEAN
-from onesigma.experiments.methods import APDEEPSENSE, COLUMNS, OURS, PLAIN
+from onesigma.experiments.methods import COLUMNS, PLAIN
 
 Result = dict[str, Any]
 FOREIGN_FIGURES = ("auroc", "aupr", "fpr95")
-# "at least 8 points of AUROC above the best score BackboneDNN offers"
-MARGIN = 0.08
 
 
 class Spread(NamedTuple):
@@ -31,6 +28,13 @@ class Spread(NamedTuple):
         return Spread(mean, std, len(known))
 
 
+class ForeignKind(NamedTuple):
+    """One kind of foreign input, and of each trial the rows about it."""
+
+    name: str
+    trials: list[list[dict[str, Any]]]
+
+
 class Foreign(NamedTuple):
     """How well one score of one method spots one kind of foreign input."""
 
@@ -38,15 +42,6 @@ class Foreign(NamedTuple):
     method: str
     score: str
     figures: dict[str, Spread]
-
-
-class Goal(NamedTuple):
-    """A goal the project set itself, and whether it was met."""
-
-    text: str
-    where: str
-    numbers: str
-    met: bool
 
 
 def labelled(result: Result) -> dict[str, dict[str, dict[str, Spread]]]:
@@ -62,17 +57,35 @@ def labelled(result: Result) -> dict[str, dict[str, dict[str, Spread]]]:
     }
 
 
-def foreign(result: Result) -> list[Foreign]:
-    """Every kind of foreign input, every method, every score it offers, in this order."""
-    found = list(_foreign(result["trials"], ""))
+def foreign_kinds(result: Result) -> list[ForeignKind]:
+    """The kinds of foreign input; an activity left out of a training of its own comes first."""
+    kinds = [_kind(name, result["trials"], name) for name in result["foreign"]]
     held_out = result["held out"]
     if held_out:
-        activity = held_out["activity"]
-        name = f"activity never trained on: {activity}"
-        rows = _foreign(held_out["trials"], activity)
-        found = [*(row._replace(input=name) for row in rows), *found]
-    kinds = list(dict.fromkeys(row.input for row in found))
-    return sorted(found, key=lambda row: kinds.index(row.input))
+        name = f"activity never trained on: {held_out['activity']}"
+        kinds.insert(0, _kind(name, held_out["trials"], held_out["activity"]))
+    return kinds
+
+
+def foreign(result: Result) -> list[Foreign]:
+    """Every kind of foreign input, every method, every score it offers, in this order."""
+    return [
+        Foreign(
+            *(kind.name, method, score),
+            {name: Spread.of(areas(kind, name)[method, score]) for name in FOREIGN_FIGURES},
+        )
+        for kind in foreign_kinds(result)
+        for method, score in areas(kind)
+    ]
+
+
+def areas(kind: ForeignKind, figure: str = "auroc") -> dict[tuple[str, str], list[Any]]:
+    """Method and score → the figure in each trial."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for rows in kind.trials:
+        for row in rows:
+            found.setdefault((row["method"], row["score"]), []).append(row[figure])
+    return found
 
 
 def slower(result: Result) -> dict[str, tuple[Spread, Spread]]:
@@ -88,78 +101,12 @@ def slower(result: Result) -> dict[str, tuple[Spread, Spread]]:
     }
 
 
-def goals(result: Result) -> list[Goal]:
-    """What the project set out to reach, checked on the figures; equal counts as reached."""
-    return [*_clean_goals(result), *_noise_goals(result), *_foreign_goals(result)]
-
-
 def _spreads(rows: list[dict[str, Any]]) -> dict[str, Spread]:
     figures = [name for name in rows[0] if name not in ("condition", "method")]
     return {name: Spread.of(row[name] for row in rows) for name in figures}
 
 
-def _foreign(trials: list[dict[str, Any]], only: str) -> Iterator[Foreign]:
-    rows = [row for trial in trials for row in trial["foreign"]]
-    keys = dict.fromkeys((row["input"], row["method"], row["score"]) for row in rows)
-    for key in keys:
-        if only and key[0] != only:
-            continue
-        found = [row for row in rows if (row["input"], row["method"], row["score"]) == key]
-        spreads = {name: Spread.of(row[name] for row in found) for name in FOREIGN_FIGURES}
-        yield Foreign(*key, spreads)
-
-
-def _clean_goals(result: Result) -> Iterator[Goal]:
-    table = labelled(result)[CLEAN]
-    for figure, sign in (("accuracy", -1), ("NLL, T", 1), ("ECE, T", 1)):
-        ours, plain = table[OURS][figure].mean, table[PLAIN][figure].mean
-        text = f"{figure.replace(', T', ' after temperature')} not worse than BackboneDNN"
-        yield Goal(text, CLEAN, f"{ours:.3f} against {plain:.3f}", sign * (ours - plain) <= 0)
-
-
-def _noise_goals(result: Result) -> Iterator[Goal]:
-    for condition, table in labelled(result).items():
-        if condition == CLEAN:
-            continue
-        for figure in ("NLL", "ECE"):
-            ours = table[OURS][figure].mean
-            for other in (PLAIN, APDEEPSENSE):
-                theirs = table[other][figure].mean
-                numbers = f"{ours:.3f} against {theirs:.3f}"
-                yield Goal(f"{figure} below {other}", condition, numbers, ours < theirs)
-            yield _near_sampling(result, condition, figure)
-
-
-def _near_sampling(result: Result, condition: str, figure: str) -> Goal:
-    """Within one standard error of 30 passes; of the difference, trial by trial."""
-    pairs = [
-        [
-            next(
-                row[figure]
-                for row in trial["labelled"]
-                if (row["condition"], row["method"]) == (condition, method)
-            )
-            for method in (OURS, "MCDrop-30")
-        ]
-        for trial in result["trials"]
-    ]
-    ours, theirs = np.mean(pairs, axis=0)
-    gap = Spread.of(a - b for a, b in pairs)
-    error = gap.std / np.sqrt(gap.trials) if gap.trials > 1 else 0.0
-    about = f"± {error:.3f}" if gap.trials > 1 else "(one trial: no standard error)"
-    numbers = f"{ours:.3f} against {theirs:.3f} {about}"
-    text = f"{figure} within one standard error of MCDrop-30, or better"
-    return Goal(text, condition, numbers, bool(gap.mean <= error))
-
-
-def _foreign_goals(result: Result) -> Iterator[Goal]:
-    rows = foreign(result)
-    for kind in dict.fromkeys(row.input for row in rows):
-        area = {
-            (row.method, row.score): row.figures["auroc"].mean for row in rows if row.input == kind
-        }
-        ours = area.get((OURS, "epistemic"), float("nan"))
-        plain, score = max((a, score) for (method, score), a in area.items() if method == PLAIN)
-        numbers = f"{ours:.3f} against {plain:.3f} ({score})"
-        text = "epistemic AUROC 8 points above the best of BackboneDNN"
-        yield Goal(text, kind, numbers, ours - plain >= MARGIN)
+def _kind(name: str, trials: list[dict[str, Any]], key: str) -> ForeignKind:
+    return ForeignKind(
+        name, [[row for row in trial["foreign"] if row["input"] == key] for trial in trials]
+    )

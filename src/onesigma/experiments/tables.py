@@ -12,12 +12,14 @@ from typing import Any
 
 from onesigma.experiments import paper, summary
 from onesigma.experiments.conditions import CLEAN
+from onesigma.experiments.goals import Goal, goals, tally
 from onesigma.experiments.methods import COLUMNS
 from onesigma.experiments.summary import Result, Spread
 from onesigma.experiments.trial import without_nan
 from onesigma.text_table import text_table
 from onesigma.whole_file import replacing
 
+RESULTS = "results.json"
 QUICK = (
     "QUICK LOOK: tiny pools, few epochs, few test windows. These figures show that everything "
     "runs, not how good anything is."
@@ -26,24 +28,31 @@ QUICK = (
 TABLE_1 = ("accuracy", "F1 macro", "F1 weighted", "NLL", "Gaussian NLL", "Brier", "ECE")
 SHOWN = ("accuracy", "F1 macro", "NLL", "Brier", "ECE", "error AUROC, entropy")
 TEMPERED = ("temperature", "NLL, T", "Brier, T", "ECE, T")
+GOAL_COLUMNS = (
+    *("where", "goal for ours", "compared with"),
+    *("ours", "theirs", "better by", "for the record"),
+)
+# How the name of a row of the paper's own numbers ends.
+PAPERS = "(the paper's)"
 # The paper does not say which F1 it prints; it is put beside the macro one.
 PAPERS_NAME = {"accuracy": "accuracy", "F1 macro": "F1", "NLL": "NLL"}
 
 
 def write(result: Result, folder: Path) -> None:
-    """results.json, results.txt, table1.csv, labelled.csv and foreign.csv, each whole."""
+    """results.json, results.txt, and as CSV table1, labelled, foreign and goals; each whole."""
     densities = {"densities": None}
     slim = result | {"trials": [trial | densities for trial in result["trials"]]}
     if result["held out"]:
         trials = [trial | densities for trial in result["held out"]["trials"]]
         slim["held out"] = result["held out"] | {"trials": trials}
     slim["quick look"] = result["plan"]["quick"]
-    slim["goals"] = [goal._asdict() for goal in summary.goals(result)]
-    put(folder / "results.json", json.dumps(without_nan(slim), indent=1))
+    slim["goals"] = [goal._asdict() | {"verdict": goal.verdict} for goal in goals(result)]
+    put(folder / RESULTS, json.dumps(without_nan(slim), indent=1))
     put(folder / "results.txt", text(result))
     put(folder / "table1.csv", _csv(table_1(result)))
     put(folder / "labelled.csv", _csv(_labelled_rows(result)))
     put(folder / "foreign.csv", _csv(_foreign_rows(result)))
+    put(folder / "goals.csv", _csv(_goal_rows(result)))
 
 
 def put(path: Path, content: str) -> None:
@@ -56,7 +65,8 @@ def show(figure: str, spread: Spread) -> str:
     if math.isnan(spread.mean):
         return "–"
     percent = figure == "accuracy"
-    scale, form = (100, ".1f") if percent else (1, ".3f")
+    # Of hundreds, which Gaussian NLL reaches, thousandths say nothing.
+    scale, form = (100, ".1f") if percent else (1, ".3f" if abs(spread.mean) < 100 else ".0f")
     deviation = "" if math.isnan(spread.std) else f" ± {scale * spread.std:{form}}"
     return f"{scale * spread.mean:{form}}{deviation}{' %' if percent else ''}"
 
@@ -84,7 +94,7 @@ def table_1(result: Result) -> Iterator[list[str]]:
         yield [figure, result["data"], *cells]
         if theirs and figure in PAPERS_NAME:
             name = PAPERS_NAME[figure]
-            yield [f"{name} (the paper's)", result["data"], *_papers(name, theirs)]
+            yield [f"{name} {PAPERS}", result["data"], *_papers(name, theirs)]
 
 
 def text(result: Result) -> str:
@@ -107,9 +117,23 @@ def text(result: Result) -> str:
         for column, (ratio, ms) in summary.slower(result).items()
     ]
     parts.append(text_table(["batch 1, one thread", "plain = 1", "time"], times, numbers=True))
-    goals = [["yes" if g.met else "NO", g.where, g.text, g.numbers] for g in summary.goals(result)]
-    parts.append(text_table(["met", "where", "goal for ours", "figures"], goals))
+    found = goals(result)
+    lines = [[g.verdict, *goal_cells(g)] for g in found]
+    title = f"goals: {tally(found)}"
+    parts.append(title + "\n\n" + text_table(["verdict", *GOAL_COLUMNS], lines))
     return "\n\n".join(parts) + "\n"
+
+
+def goal_cells(goal: Goal) -> list[str]:
+    """A goal under GOAL_COLUMNS; ± is one standard error."""
+    scale, form, unit = (100, ".1f", " %") if goal.claim.startswith("accuracy") else (1, ".3f", "")
+    error = "" if math.isnan(goal.error) else f" ± {scale * goal.error:{form}}"
+    return [
+        *(goal.where, goal.claim, goal.rival),
+        *(f"{scale * value:{form}}{unit}" for value in (goal.ours, goal.theirs)),
+        f"{scale * goal.gain:+{form}}{error}{unit}",
+        "; ".join(f"{name} {value:.3f}" for name, value in goal.beside.items()),
+    ]
 
 
 def _papers(name: str, theirs: dict[str, dict[str, float]]) -> list[str]:
@@ -133,6 +157,15 @@ def _foreign_rows(result: Result) -> Iterator[list[Any]]:
     for row in summary.foreign(result):
         for figure, spread in row.figures.items():
             yield [quick, result["data"], *row[:3], figure, *spread]
+
+
+def _goal_rows(result: Result) -> Iterator[list[Any]]:
+    found = goals(result)
+    beside = list(dict.fromkeys(name for goal in found for name in goal.beside))
+    yield ["quick look", "data", "verdict", *Goal._fields[:-1], *beside]
+    for goal in found:
+        extra = [goal.beside.get(name) for name in beside]
+        yield [result["plan"]["quick"], result["data"], goal.verdict, *goal[:-1], *extra]
 
 
 def _csv(rows: Iterator[list[Any]]) -> str:

@@ -81,7 +81,7 @@ class Study:
 def run_or_read(study: Study, plan: Plan, trial: int, path: Path, say: Say) -> dict[str, Any]:
     """The content of the trial's file, made if there is none of this very study."""
     key = study.digest(plan, trial)
-    kept = _read(path)
+    kept = read_json(path)
     if kept.get("key") == key:
         say(f"trial {trial + 1} of {plan.trials}: already there, in {path}")
         return kept
@@ -91,7 +91,7 @@ def run_or_read(study: Study, plan: Plan, trial: int, path: Path, say: Say) -> d
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(without_nan(content)), encoding="utf-8")
     # Read back, so that a resumed run cannot differ from one in a go.
-    return _read(path)
+    return read_json(path)
 
 
 def without_nan(value: Any) -> Any:
@@ -103,7 +103,7 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """What is kept; nothing if there is none or it is damaged, for it can be made again."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

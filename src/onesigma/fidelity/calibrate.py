@@ -32,6 +32,7 @@ from onesigma.logits import features_of_logits, has_linear_logits
 
 # With the covariance right, the error of 64 draws is what would be left of the distance.
 _DRAWS = 256
+_RIDGE = 1e-2
 
 
 def calibrate(
@@ -66,12 +67,15 @@ def calibrate(
     half = len(checked[0]) // 2
     observed = _observe_layers(converted, checked, passes, half, seed, progress)
     tuning = _fit(converted, checked, observed, half)
-    candidates = {"none": converted, "gains": _variant(converted, checked, tuning)}
-    if converted.settings.task == "classification" and has_linear_logits(converted.source):
+    shift = _fit_shift(converted, checked, observed, half)
+    candidates = {"none": converted, "gains": _variant(converted, checked, tuning, shift=shift)}
+    if _knows_covariance(converted):
         as_it_is = converted.settings.tuning
         candidates |= {
             "covariance": _variant(converted, checked, as_it_is, covariance=True),
-            "gains and covariance": _variant(converted, checked, tuning, covariance=True),
+            "gains and covariance": _variant(
+                *(converted, checked, tuning), covariance=True, shift=shift
+            ),
         }
     errors = {name: _error(m, checked, observed, half) for name, m in candidates.items()}
     best = min(errors, key=errors.__getitem__)
@@ -99,8 +103,9 @@ def _variant(
     tuning: dict[str, dict[str, Any]],
     *,
     covariance: bool = False,
+    shift: list[list[float]] | None = None,
 ) -> Converted:
-    settings = replace(converted.settings, tuning=tuning, covariance=covariance)
+    settings = replace(converted.settings, tuning=tuning, covariance=covariance, shift=shift)
     if covariance and tuning is not converted.settings.tuning:
         settings = replace(settings, draws=max(settings.draws, _DRAWS))
     examples = tuple(x[:2] for x in inputs)
@@ -118,9 +123,16 @@ def _observe_layers(
     if passes < 4:
         raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
     layers = {name for name, entry in layers_of(converted).items() if entry.rule in FAMILIES}
-    features = features_of_logits(converted.source)
+    features = features_of_logits(converted.source) if _knows_covariance(converted) else None
     covary = {} if features is None else {features: rows}
     return observe(converted, inputs, layers, passes, seed=seed, progress=progress, covary=covary)
+
+
+def _knows_covariance(converted: Converted) -> bool:
+    """Low rank does without: it would cost more than all the rest."""
+    settings = converted.settings
+    wanted = settings.task == "classification" and settings.variance == "full"
+    return wanted and has_linear_logits(converted.source)
 
 
 @torch.no_grad()
@@ -133,6 +145,31 @@ def _fit(
     tuner = Tuner(converted, targets, together)
     tuner.run(*uncertain([x[:half] for x in inputs], converted.input_var))
     return tuner.found
+
+
+@torch.no_grad()
+def _fit_shift(
+    converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
+) -> list[list[float]] | None:
+    """For a frozen mean: how the logits' mean over the passes follows from the original logits.
+
+    Least squares, kept small (ridge), for the inputs are few.
+    """
+    settings = converted.settings
+    if settings.mean != "frozen" or settings.task != "classification":
+        return None
+
+    def rows(logits: Tensor) -> Tensor:
+        return logits[:half].double().movedim(settings.class_dim, -1).flatten(0, -2)
+
+    plain = rows(converted.source(*inputs)[0])
+    wanted = rows(observed.output.mean) - plain
+    known = torch.cat([plain, torch.ones_like(plain[:, :1])], 1)
+    square = known.transpose(0, 1) @ known
+    ridge = _RIDGE * square.diagonal().mean() * torch.eye(len(square), dtype=square.dtype)
+    solution = torch.linalg.solve(square + ridge, known.transpose(0, 1) @ wanted)
+    found: list[list[float]] = solution.transpose(0, 1).tolist()
+    return found
 
 
 class _Part(NamedTuple):

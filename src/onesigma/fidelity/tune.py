@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from onesigma.convert import rules_for
 from onesigma.converted import Converted
+from onesigma.factored import Factored
 from onesigma.fidelity.observe import Moments, RunningCovariance
 from onesigma.gaussian import Gaussian
 from onesigma.passes.scale import WEIGHTS_BY_OUTPUT
@@ -46,15 +46,18 @@ class Tuner(Propagate):
         targets: Mapping[str, Moments],
         together: Mapping[str, RunningCovariance],
     ) -> None:
-        super().__init__(converted.source, rules_for(converted.settings.dropout))
+        super().__init__(converted.source, **converted.settings.engine())
         self.targets = targets
         self.together = together  # the inputs of a last layer
         self.found: dict[str, dict[str, Any]] = {}
-        self.tuning = self.found
+        self.tuning = self.found  # what is found counts at once; what was tuned before does not
         self.garbage_collect_values = False  # a layer may have to be run again
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
+        if isinstance(value, Factored) and self._rule(n).family == "gate":
+            self.found[n.name] = {"share": _share_let_through(value)}
+            return super().run_node(n)
         target = self.targets.get(n.name)
         if target is None or not isinstance(value, Gaussian):
             return value
@@ -158,6 +161,20 @@ class Tuner(Propagate):
             self.env[node] = super().run_node(node)
         var: Tensor = self.env[chain[-1]].expanded().var.double()
         return var
+
+
+def _share_let_through(value: Factored) -> list[Any]:
+    """For each channel, the part of the variance that a gate let through, over inputs and places.
+
+    One number for each channel keeps a variance in factors, which a mask does not.
+    """
+    gate = torch.ones_like(value.mean) if value.gate is None else value.gate
+    weight = 1.0 if value.position is None else value.position
+    rest = [d for d in range(gate.dim()) if d != 1]
+    let_through, all_of_it = (gate * weight).mean(rest), (torch.ones_like(gate) * weight).mean(rest)
+    shape = [-1] + [1] * (gate.dim() - 2)
+    share: list[Any] = _ratio(let_through, all_of_it, otherwise=0.0).reshape(shape).tolist()
+    return share
 
 
 def _from_dropout(layer: fx.Node, rules: Mapping[Any, Rule]) -> list[fx.Node] | None:

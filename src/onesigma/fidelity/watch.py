@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from onesigma.convert import rules_for, uncertain
+from onesigma.convert import uncertain
 from onesigma.converted import Converted
 from onesigma.gaussian import Gaussian
 from onesigma.propagate import Propagate
@@ -37,8 +37,7 @@ def watch(converted: Converted, inputs: Sequence[Tensor], nodes: set[str]) -> di
 
 class _Watcher(Propagate):
     def __init__(self, converted: Converted, nodes: set[str]) -> None:
-        settings = converted.settings
-        super().__init__(converted.source, rules_for(settings.dropout), settings.tuning)
+        super().__init__(converted.source, **converted.settings.engine())
         self.nodes = nodes
         self.seen: dict[str, Gaussian] = {}
 

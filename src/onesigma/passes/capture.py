@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma.errors import CaptureError, InputError, ModelError
+from onesigma.frontends.keras import as_module
 from onesigma.passes.locate import describe
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
@@ -42,7 +43,8 @@ class Captured:
 
 def capture(model: nn.Module, example_input: Any) -> Captured:
     """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors."""
-    notes = []
+    model = as_module(model)
+    notes = list(getattr(model, "notes", ()))
     _require_finite(model)
     shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
     if dtype is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
+from onesigma.passes.canonical import canonical
 from onesigma.passes.capture import capture
 from onesigma.passes.functionalize import functionalize
 from onesigma.passes.inline import inline
@@ -26,10 +27,11 @@ class Prepared:
 
 
 def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | None) -> Prepared:
-    """Capture, inline, functionalize, reorder and, for classification, strip the final softmax."""
+    """From a model to its graph; for classification without the final softmax."""
     captured = capture(model, example_input)
     graph, notes = captured.graph, list(captured.notes)
     inline(graph)
+    canonical(graph)
     functionalize(graph)
     pool_first(graph)
     if task == "classification":

@@ -17,6 +17,7 @@ from onesigma.rules.table import RULES
 
 aten = torch.ops.aten
 _WEIGHT, _BIAS = 1, 2
+_RESHAPES = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 
 # Layers whose weights have the output channels first, and the dim of the channels in the output.
 WEIGHTS_BY_OUTPUT = {
@@ -33,6 +34,8 @@ WEIGHTS_BY_OUTPUT = {
 def scale_weights(module: fx.GraphModule) -> int:
     """Move scalar factors into weights, in place; returns how many were moved."""
     moved = 0
+    for node in list(module.graph.nodes):
+        _move_past(node)
     for node in list(module.graph.nodes):
         if not _is_linear_in_variance(node):
             continue
@@ -54,6 +57,20 @@ def scale_weights(module: fx.GraphModule) -> int:
     module.graph.lint()
     module.recompile()
     return moved
+
+
+def _move_past(node: fx.Node) -> None:
+    """``flatten(c · v)`` becomes ``c · flatten(v)``, so that the layer behind it can take c."""
+    scaled = node.args[0] if node.args else None
+    if node.target not in _RESHAPES or not isinstance(scaled, fx.Node) or len(scaled.users) > 1:
+        return
+    if _scalar_factor(scaled) is None:
+        return
+    node.update_arg(0, scaled.args[0])
+    node.replace_all_uses_with(scaled, delete_user_cb=lambda user: user is not scaled)
+    scaled.update_arg(0, node)
+    node.append(scaled)
+    scaled.meta = dict(node.meta)
 
 
 def _is_linear_in_variance(node: fx.Node) -> bool:

@@ -7,7 +7,7 @@ from typing import Protocol
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from onesigma.whole_file import replacing
+from onesigma.plots.save import save
 
 INK, SOFT, BLUE, BAND = "#222222", "#555555", "#0072B2", "#E8F1F8"
 
@@ -49,8 +49,7 @@ def layer_spread(
     figure.subplots_adjust(
         left=0.27, right=0.97, top=1 - 0.85 / height, bottom=0.55 / height, wspace=0.08
     )
-    with replacing(Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
+    save(figure, path)
 
 
 def _draw_spread(axis: Axes, layers: Sequence[Layer]) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from onesigma.whole_file import replacing
+from onesigma.plots.save import save
 
 INK, SOFT, FAINT, QUIET = "#222222", "#555555", "#B0B0B0", "#E9E9E9"
 # Okabe & Ito's, told apart with any colour vision.
@@ -56,7 +56,7 @@ def noises(
         panels: row by row.
         periods: of a stream of `seconds`.
         seconds: how long that stream is.
-        path: the PNG to write, whole or not at all; its folder must exist.
+        path: the PNG to write, and as SVG beside it; its folder must exist.
         title: above everything.
         when: what the time line shows.
         footnote: where the streams come from.
@@ -78,8 +78,7 @@ def noises(
     figure.text(0.012, 1 - 0.32 / height, title, fontsize=16, fontweight="bold", color=INK,
                 va="center")  # fmt: skip
     figure.text(0.012, 0.16 / height, footnote, fontsize=9, color=SOFT)
-    with replacing(Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
+    save(figure, path)
 
 
 def _draw_time_line(axis: Axes, periods: Sequence[Period], seconds: float) -> None:

@@ -1,13 +1,14 @@
-"""Methods side by side: how long each takes, and how each fares as the noise grows."""
+"""Methods side by side: how long each takes, how each fares in noise, and what each spots."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from onesigma.whole_file import replacing
+from onesigma.plots.save import save
 
 INK, SOFT, FAINT, BLUE, GREY = "#222222", "#555555", "#8A8A8A", "#0072B2", "#C3C8CE"
 # Okabe & Ito's colours; markers say it again in grey.
@@ -60,6 +61,43 @@ def under_noise(
     _finish(figure, path, title, note, left=0.06)
 
 
+def spotting(
+    kinds: Sequence[str],
+    areas: Mapping[str, Sequence[tuple[float, float]]],
+    path: Path | str,
+    *,
+    highlight: str,
+    title: str,
+    note: str,
+) -> None:
+    """One panel per kind of foreign input, one row per score: AUROC, mean and std, from 0 to 1."""
+    width, margin = 2.8 + 2.6 * len(kinds), 2.4
+    figure = Figure(figsize=(width, 1.65 + 0.31 * len(areas)), dpi=150, facecolor="white")
+    axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    for column, (axis, kind) in enumerate(zip(axes, kinds, strict=True)):
+        for row, (score, points) in enumerate(areas.items()):
+            _draw_area(axis, row, *points[column], BLUE if score == highlight else FAINT)
+        axis.axvline(0.5, color=FAINT, linewidth=0.8)
+        axis.set_title(textwrap.fill(kind, 26), loc="left", fontsize=10, color=INK)
+        axis.set_xlim(0, 1.2)
+        axis.set_xticks([0, 0.5, 1], ["0", "chance", "1"])
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.spines["bottom"].set_color(FAINT)
+        axis.spines["bottom"].set_bounds(0, 1)
+        axis.tick_params(length=0, labelsize=9.5, colors=INK)
+    axes[0].set_yticks(range(len(areas)), list(areas))
+    axes[0].invert_yaxis()
+    _finish(figure, path, title, note, left=margin / width, top=1.05)
+
+
+def _draw_area(axis: Axes, row: int, mean: float, std: float, colour: str) -> None:
+    """A dot at the area, a stem from chance to it, and the number at the right border."""
+    axis.plot([0.5, mean], [row, row], color=colour, linewidth=2, alpha=0.5)
+    error = 0.0 if math.isnan(std) else std
+    axis.errorbar([mean], [row], xerr=[error], fmt="o", markersize=5.5, color=colour)
+    axis.text(1.2, row, f"{mean:.2f}", fontsize=9, color=INK, va="center", ha="right")
+
+
 def _draw_lines(axis: Axes, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
     for (method, points), (colour, marker) in zip(lines.items(), LINES, strict=False):
         errors = [0.0 if math.isnan(std) else std for _, std in points]
@@ -75,14 +113,15 @@ def _draw_lines(axis: Axes, lines: Mapping[str, Sequence[tuple[float, float]]]) 
         )
 
 
-def _finish(figure: Figure, path: Path | str, title: str, note: str, *, left: float) -> None:
+def _finish(
+    figure: Figure, path: Path | str, title: str, note: str, *, left: float, top: float = 0.95
+) -> None:
     height = float(figure.get_size_inches()[1])
     figure.text(
         0.012, 1 - 0.3 / height, title, fontsize=14, fontweight="bold", color=INK, va="center"
     )
     figure.text(0.012, 0.12 / height, note, fontsize=8.5, color=SOFT)
     figure.subplots_adjust(
-        left=left, right=0.97, top=1 - 0.95 / height, bottom=0.68 / height, wspace=0.16
+        left=left, right=0.97, top=1 - top / height, bottom=0.68 / height, wspace=0.16
     )
-    with replacing(Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
+    save(figure, path)

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from onesigma.metrics import auroc
 from onesigma.plots.kernel import reflected_density
-from onesigma.whole_file import replacing
+from onesigma.plots.save import save
 
 Groups = Mapping[str, npt.ArrayLike]
 Result = tuple[str, Mapping[str, Groups]]
@@ -67,7 +67,7 @@ def confidence_and_entropy(
     classes: int | None = None,
     random_is: str = "",
 ) -> None:
-    """Draw one row per method and write the figure to `path` as PNG, whole or not at all.
+    """Draw one row per method and write the figure to `path` as PNG, and as SVG beside it.
 
     Histograms and kernel densities have area 1 per group, so groups of unequal size compare; each
     panel has its own height, and an arrow where a peak is taller than the panel. A group may be
@@ -76,7 +76,7 @@ def confidence_and_entropy(
     Args:
         results: per method its name and {"confidence": groups, "entropy": groups}, where groups
             maps "right", "wrong" and "random" to one number per sample; entropy in nats.
-        path: the file to write; its folder must exist.
+        path: the PNG to write, whole or not at all; its folder must exist.
         classes: number of classes, which bounds entropy by its logarithm; None takes the largest
             entropy seen.
         random_is: what the random inputs are, for the footnote.
@@ -92,8 +92,7 @@ def confidence_and_entropy(
         _draw_row(axes[row], name, quantities, highest)
     _dress(axes)
     _caption(figure, random_is)
-    with replacing(Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
+    save(figure, path)
 
 
 def _arrays(name: str, quantities: Mapping[str, Groups]) -> dict[str, dict[str, FloatArray]]:

@@ -11,6 +11,7 @@ from onesigma.rules import (
     resize,
     shape,
 )
+from onesigma.rules.modes import rules_for
 from onesigma.rules.table import RULES, Assumption, Rule, RuleTable, rule
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "refused",
     "resize",
     "rule",
+    "rules_for",
     "shape",
 ]

@@ -41,7 +41,7 @@ def batch_norm(
     )
     gain = torch.rsqrt(running_var + eps)
     gain = gain if weight is None else gain * weight
-    return Gaussian(mean, x.var * _per_channel(gain * gain, x.mean))
+    return x.scaled(_per_channel(gain * gain, x.mean), mean)
 
 
 @rule(aten.instance_norm.default, family="norm", assumes=(ALWAYS_APPROXIMATE,), note=_FROM_MEANS)

@@ -58,7 +58,9 @@ class Model:
     def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
         self._session = session
         self._inputs = session.get_inputs()
-        self._outputs = [output.name for output in session.get_outputs()]
+        names = [output.name for output in session.get_outputs()]
+        # What each field is called in the file. The original network's own output is not asked for.
+        self._outputs: dict[str, str] = metadata.get("outputs") or {name: name for name in names}
         self.metadata = metadata
 
     @property
@@ -84,7 +86,7 @@ class Model:
             wanted.name: _fitting(x, shape, wanted)
             for x, shape, wanted in zip(inputs, self.input_shapes, self._inputs, strict=True)
         }
-        outputs = self._session.run(self._outputs, feed)
+        outputs = self._session.run(list(self._outputs.values()), feed)
         values = dict(zip(self._outputs, outputs, strict=True))
         return Prediction(**values, class_dim=self.metadata["class_dim"])
 

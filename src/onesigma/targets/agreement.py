@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from importlib import import_module
@@ -48,21 +48,32 @@ def mismatch(name: str, found: Any, expected: Tensor) -> float:
 
 @torch.no_grad()
 def largest_mismatch(
-    content: bytes, model: Any, names: list[str], batches: list[tuple[Tensor, ...]]
+    content: bytes,
+    model: Any,
+    names: list[str],
+    batches: list[tuple[Tensor, ...]],
+    outputs: Mapping[str, str],
+    plain: tuple[str, Any] | None = None,
 ) -> tuple[float, str]:
     """Run the graph, compare all outputs on all batches; returns the error and who ran it.
+
+    ``outputs`` says what each field is called there, ``plain`` the original network's own output.
 
     Raises:
         ExportError: the graph does not run, or is further off than the tolerance.
     """
-    runtime, start = _runtime()
+    runtime, start = checking_runtime()
     session, worst = None, 0.0
     for inputs in batches:
         expected = columns(model(*inputs))
+        called = [outputs[field] for field in expected]
+        if plain is not None:
+            called.append(plain[0])
+            expected["plain output"] = plain[1](*inputs)
         feed = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
         try:
             session = session or start(content)
-            found = session.run(list(expected), feed)
+            found = session.run(called, feed)
         except Exception as error:  # each failure of onnxruntime is a class of its own
             raise ExportError(f"{runtime} cannot run the exported graph: {error}") from error
         for (name, value), array in zip(expected.items(), found, strict=True):
@@ -78,7 +89,7 @@ def largest_mismatch(
     return worst, runtime
 
 
-def _runtime() -> tuple[str, Callable[[bytes], Any]]:
+def checking_runtime() -> tuple[str, Callable[[bytes], Any]]:
     """onnxruntime where installed, else onnx's own reference: its name, and how to start it."""
     if find_spec("onnxruntime") is None:
         evaluator = import_module("onnx.reference").ReferenceEvaluator

@@ -1,8 +1,8 @@
 """ONNX: a converted model as one file of plain standard ops, for any runtime.
 
-The file has a dynamic batch, the model's own input names, one output per field of ``Prediction``
-and, as JSON under the metadata key ``onesigma``, how it was made. Before it is written it is run
-and compared with PyTorch, every time.
+The file has a dynamic batch, the model's own input names, one output per field of ``Prediction``,
+the original network's own output where that is wanted and, as JSON under the metadata key
+``onesigma``, how it was made. Before it is written it is run and compared with PyTorch, every time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from onesigma.convert import assemble
 from onesigma.converted import Converted
 from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.passes import capture
+from onesigma.passes.prepare import prepare
+from onesigma.rules.lean import LEAN
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.targets import torch_onnx
 from onesigma.targets.agreement import columns, largest_mismatch
 from onesigma.targets.metadata import describe
+from onesigma.targets.plain_output import beside
 from onesigma.targets.without_erf import WithoutErf
 from onesigma.whole_file import replacing
 
@@ -56,6 +60,8 @@ def export(
     erf: bool = True,
     class_names: Sequence[str] | None = None,
     example_input: Tensor | tuple[Tensor, ...] | None = None,
+    input_names: Sequence[str] | None = None,
+    plain: tuple[str, nn.Module] | None = None,
 ) -> Exported:
     """Write a converted model as one ONNX file, whole or not at all.
 
@@ -69,6 +75,11 @@ def export(
         erf: False for runtimes without the op Erf: an approximation within 5e-7 takes its place.
         class_names: stored in the file, one per class.
         example_input: real inputs on which to compare with PyTorch; random ones by default.
+        input_names: names of the inputs in the file, in the place of those of ``forward``.
+        plain: a name and the original model, whose own output is added under that name. It costs a
+            second pass through the network, and nothing with ``mean="frozen"``.
+
+    Outputs whose names ``input_names`` or ``plain`` take are prefixed with ``onesigma_``.
 
     Raises:
         ExportError: the graph cannot be written in ONNX, or gives other answers than PyTorch.
@@ -79,16 +90,21 @@ def export(
     examples = _examples(converted, example_input)
     answer = converted(*examples)
     metadata = describe(converted, answer, class_names)
-    outputs = list(columns(answer))
-    inputs = _input_names(converted.source, outputs)
+    fields = list(columns(answer))
+    inputs = list(input_names or _input_names(converted.source, fields))
+    names = _output_names(fields, inputs, plain)
+    metadata |= {"outputs": names, "plain_output": plain and plain[0]}
+    outputs = [*names.values(), *([] if plain is None else [plain[0]])]
 
     dynamic = _is_dynamic(converted)
-    graph = _answering_graph(converted, examples, erf, outputs.index("var"))
+    graph = _answering_graph(converted, examples, erf, fields.index("var"))
+    if plain is not None:
+        graph = beside(graph, prepare(plain[1], examples, "regression", None).graph)
     model = _write(graph, examples, opset, inputs, outputs, dynamic)
     model.metadata_props.add(key=METADATA_KEY, value=json.dumps(metadata))
     content = _checked(model, opset, erf)
     batches = [examples, tuple(x[:1] for x in examples)] if dynamic else [examples]
-    error, runtime = largest_mismatch(content, converted, inputs, batches)
+    error, runtime = largest_mismatch(content, converted, inputs, batches, names, plain)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     return Exported(path, opset, len(model.graph.node), len(content), runtime, error)
@@ -146,12 +162,23 @@ def _input_names(source: fx.GraphModule, outputs: Sequence[str]) -> list[str]:
     return [f"{name}_input" if name in outputs else name for name in names]
 
 
+def _output_names(
+    fields: Sequence[str], inputs: Sequence[str], plain: tuple[str, nn.Module] | None
+) -> dict[str, str]:
+    """What each field of the prediction is called in the file."""
+    taken = [*inputs, *([] if plain is None else [plain[0]])]
+    names = {field: f"onesigma_{field}" if field in taken else field for field in fields}
+    if len({*taken, *names.values()}) < len(taken) + len(names):
+        raise InputError(f"Names of inputs and outputs must differ: {', '.join(taken)}.")
+    return names
+
+
 class _Answering(nn.Module):
     """A converted model as tensors in, tensors out: temperature and abstain rule included."""
 
-    def __init__(self, converted: Converted, erf: bool) -> None:
+    def __init__(self, converted: Converted, network: fx.GraphModule, erf: bool) -> None:
         super().__init__()
-        self.network = converted.network
+        self.network = network
         self.finished = converted.finished
         self.erf = erf
 
@@ -160,13 +187,24 @@ class _Answering(nn.Module):
         return tuple(columns(self.finished(outputs)).values())
 
 
+def _lean(converted: Converted, examples: tuple[Tensor, ...]) -> fx.GraphModule:
+    """The network in fewer nodes, if there is something to gain."""
+    settings, source = converted.settings, converted.source
+    ops = {node.target for node in source.graph.nodes}
+    if not LEAN.keys() & ops or (settings.mean, settings.variance) != ("matched", "full"):
+        return converted.network
+    few = tuple(x[:2] for x in examples)
+    return assemble(source, few, converted.report, settings, converted.input_var, lean=True).network
+
+
 def _answering_graph(
     converted: Converted, examples: tuple[Tensor, ...], erf: bool, var: int
 ) -> fx.GraphModule:
     """All that the file is to compute; where that is the network alone, nothing is traced."""
-    network = converted.network
-    if not erf or converted.temperature is not None or converted.abstain is not None:
-        answering = _Answering(converted, erf)
+    network = _lean(converted, examples) if erf else converted.network
+    finished = (converted.temperature, converted.abstain, converted.settings.mean)
+    if not erf or finished != (None, None, "matched"):
+        answering = _Answering(converted, network, erf)
         traced = capture.export(answering, examples, dynamic=_is_dynamic(converted))
         network = capture.plain_module(traced)
     graph = fx.Graph()

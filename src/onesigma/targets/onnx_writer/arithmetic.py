@@ -28,7 +28,6 @@ _SAME = {
     "MatMul": [aten.matmul.default, aten.mm.default, aten.bmm.default],
     "Max": [aten.maximum.default],
     "Min": [aten.minimum.default],
-    "Mul": [aten.mul.Tensor, aten.mul.Scalar],
     "Neg": [aten.neg.default],
     "Not": [aten.logical_not.default, aten.bitwise_not.default],
     "Reciprocal": [aten.reciprocal.default],
@@ -54,6 +53,26 @@ for _kind, _targets in _SAME.items():
 @writes(*(packet.default for packet in _UNCHANGED))
 def _unchanged(w: Writer, x: Value, **_: Any) -> str:
     return x.name
+
+
+@writes(aten.mul.Tensor, aten.mul.Scalar)
+def _mul(w: Writer, a: Value, b: Input) -> str:
+    w.alike(a, b)
+    for field, scale in ((a, b), (b, a)):
+        if isinstance(field, Value) and isinstance(scale, Value) and _spreads(field, scale):
+            weight = scale.example.reshape(-1, *[1] * (field.rank - 1))
+            return w.op("Conv", field, w.constant(f"{scale.name}:filters", weight))
+    return w.op("Mul", a, b)
+
+
+def _spreads(field: Value, scale: Value) -> bool:
+    """Whether one channel is multiplied by a constant for each of many.
+
+    That is a 1×1 convolution, which leaves its result in the layout of the other convolutions.
+    """
+    one_channel = 3 <= field.rank <= 5 and field.shape[1] == 1 and not field.constant
+    per_channel = scale.shape[1:] == (1,) * (field.rank - 2) and scale.shape[:1] > (1,)
+    return one_channel and scale.constant and per_channel
 
 
 @writes(aten.add.Tensor, aten.add.Scalar)
@@ -186,7 +205,13 @@ def _log_softmax(w: Writer, x: Value, dim: int, dtype: Any = None) -> str:
     return w.op("LogSoftmax", x, axis=dim)
 
 
-@writes(aten.dropout.default, aten.feature_dropout.default)
+@writes(aten.dropout.default)
 def _dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
-    covers(not train, "dropout in training mode")
+    """In training mode only for Monte Carlo, beside which ``onesigma bench`` puts one pass."""
+    return w.op("Dropout", x, rate, w.flag(True)) if train else x.name
+
+
+@writes(aten.feature_dropout.default)
+def _feature_dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
+    covers(not train, "dropout of channels in training mode")
     return x.name

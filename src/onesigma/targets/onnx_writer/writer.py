@@ -156,7 +156,9 @@ class Writer(fx.Interpreter):
             names.pop()
         key = (kind, *names, repr(attributes))
         if key not in self._known:
-            self._known[key] = f"{self._prefix}:{len(self.nodes)}"
+            own = f"{self._prefix}:{len(self.nodes)}"
+            # TensorFlow writes names with a colon too.
+            self._known[key] = f"{own}:" if own in (*self._inputs, *self._outputs) else own
             self.nodes.append(helper.make_node(kind, names, [self._known[key]], **attributes))
         return self._known[key]
 
@@ -178,6 +180,10 @@ class Writer(fx.Interpreter):
         """An integer as an index, whatever the dtype of the current op."""
         return self._stored(f"{value}:index", torch.tensor(value))
 
+    def flag(self, value: bool) -> Value:
+        """True or false, whatever the dtype of the current op."""
+        return self._stored(f"{value}:flag", torch.tensor(value))
+
     def filled(self, count: int, value: float) -> Value:
         """A vector of one number, where ONNX wants a weight that PyTorch leaves out."""
         numbers = torch.full((count,), value, dtype=self._dtype)
@@ -186,6 +192,10 @@ class Writer(fx.Interpreter):
     def vector(self, numbers: Sequence[float]) -> Value:
         """Factors, which ONNX takes in float32 whatever else is computed in."""
         return self._stored(f"{tuple(numbers)}:factors", torch.tensor(numbers, dtype=torch.float32))
+
+    def constant(self, name: str, tensor: Tensor) -> Value:
+        """A constant that an entry makes of others, under a name of its own."""
+        return self._stored(name, tensor)
 
     def _stored(self, name: str, tensor: Tensor) -> Value:
         self._constants[name] = tensor.detach().cpu().contiguous().numpy()

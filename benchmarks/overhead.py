@@ -1,0 +1,173 @@
+"""What one pass costs over the plain network, as ratios, beside the bars that were set: JSON.
+
+The paper's CNN, one thread, batch 1, all in one interleaved run: ONNX Runtime and PyTorch, each
+mode of `convert`, Monte Carlo with 30 passes as one batch; memory and file sizes; and how close each
+mode is to Monte Carlo, on a TRAINED network of the same kind (the demo's, where the data are
+absent). Where a bar is missed, the profile of that graph shows where the time goes.
+
+    python benchmarks/overhead.py --data-root ../shared/data --output out/overhead.json
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from fidelity import compare, reference
+from networks import CACHE, NETWORKS
+
+import onesigma
+from onesigma.bench.bench import Bench, Plan
+from onesigma.bench.contenders import MODES, PLAIN, Contender
+from onesigma.bench.profile import profile
+from onesigma.bench.result import Result
+from onesigma.bench.subject import Subject, subject
+from onesigma.errors import DataError
+from onesigma.whole_file import replacing
+
+MC = "MC-30, one batch"
+FULL, LOWRANK, _, FAST = MODES
+# (runtime, mode) → what it must not exceed, and what would be good; relative to the plain network.
+BARS = {
+    ("onnxruntime", FULL): (2.4, None),
+    ("onnxruntime", LOWRANK): (1.35, 1.20),
+    ("onnxruntime", FAST): (1.20, 1.10),
+    ("compiled", LOWRANK): (1.35, None),
+}
+FEWEST_TIMES_FASTER = 20
+FILE_BAR = {LOWRANK: 1.05}
+KL_BAR = 1.10
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def ratios(result: Result) -> list[dict[str, Any]]:
+    """Each mode in each runtime over the plain network, and Monte Carlo over that mode."""
+    found = []
+    for row in result.rows:
+        if row.contender not in MODES:
+            continue
+        bar, goal = BARS.get((row.runtime, row.contender), (None, None))
+        sampled = result.row(MC, row.runtime)
+        faster = None if sampled is None else sampled.timing.cpu_ratio / row.timing.cpu_ratio
+        found.append(
+            {
+                "runtime": row.runtime,
+                "mode": row.contender,
+                "ratio": row.timing.ratio,
+                "noise": row.timing.noise,
+                "cpu_ratio": row.timing.cpu_ratio,
+                "bar": bar,
+                "goal": goal,
+                "met": None if bar is None else row.timing.ratio <= bar,
+                "mc30_over_this": faster,
+                "at_least_20": None if faster is None else faster >= FEWEST_TIMES_FASTER,
+            }
+        )
+    return found
+
+
+def footprints(result: Result) -> list[dict[str, Any]]:
+    return [
+        asdict(each) | {"file_bar": FILE_BAR.get(each.contender)}
+        for each in result.footprints
+        if each.runtime == "onnxruntime"
+    ]
+
+
+def profiles(
+    found: list[dict[str, Any]], entries: list[Contender], measured: Subject
+) -> dict[str, Any]:
+    """Of the graphs that missed a bar in ONNX Runtime, and of the plain one beside them."""
+    missed = {row["mode"] for row in found if row["met"] is False}
+    names = {PLAIN, *missed} if missed else set()
+    return {
+        entry.name: [asdict(op) for op in profile(entry.programs[0].path, measured.inputs(1))]
+        for entry in entries
+        if entry.name in names
+    }
+
+
+def fidelity(options: argparse.Namespace) -> dict[str, Any]:
+    """KL to Monte Carlo of each mode as converted, and of the frozen ones with gains."""
+    try:
+        name = "paper_cnn"
+        network, data = NETWORKS[name](options.data_root, options.cache)
+    except DataError as error:
+        say(f"{error}\nThe demo's network instead.")
+        name = "watch_cnn"
+        network, data = NETWORKS[name](None, options.cache)
+    generator = torch.Generator().manual_seed(0)
+    x = data.test.inputs[torch.randperm(len(data.test), generator=generator)[: options.inputs]]
+    fit = data.train.inputs[torch.randperm(len(data.train), generator=generator)[:200]]
+    models = {}
+    for mode, (mean, variance) in MODES.items():
+        say(f"fidelity of {mode} on the trained {name}")
+        models[mode] = onesigma.convert(network, fit[:2], mean=mean, variance=variance)
+        models[f"{mode} + gains"] = onesigma.calibrate(models[mode], fit, passes=100)
+    ref = reference(network, x, options.passes)
+    rows = compare(network, models, x, ref)
+    kl = {row.method: row.kl for row in rows}
+    return {
+        "network": name,
+        "inputs": len(x),
+        "noise": ref.noise,
+        "rows": [asdict(row) for row in rows],
+        "lowrank_over_full": kl[LOWRANK] / kl[FULL],
+        "lowrank_bar": KL_BAR,
+        "frozen_gains_below_mc30": kl[f"{FAST} + gains"] < kl["MC dropout, 30"],
+    }
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    plan = Plan(
+        runtimes=("onnxruntime", "compiled", "eager"),
+        threads=(1,),
+        batches=(1,),
+        repeats=options.repeats,
+        seconds=options.seconds,
+    )
+    with TemporaryDirectory() as folder:
+        measured = subject([], Path(folder), passes=(30,), sizes=())
+        entries = [entry for entry in measured.contenders if entry.name in (PLAIN, MC, *MODES)]
+        result = Bench(measured.name, entries, measured.inputs, plan, say=say).run()
+        found = ratios(result)
+        return {
+            "machine": result.machine,
+            "ratios": found,
+            "footprints": footprints(result),
+            "profiles": profiles(found, entries, measured),
+            "skipped": result.skipped,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-root", type=Path, help="folder of the prepared datasets")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of trained weights")
+    parser.add_argument("--repeats", type=int, default=1000, help="rounds of timing")
+    parser.add_argument("--seconds", type=float, default=10.0, help="at most, for one contender")
+    parser.add_argument("--inputs", type=int, default=100, help="test inputs for fidelity")
+    parser.add_argument("--passes", type=int, default=2000, help="passes of the reference")
+    parser.add_argument("--no-fidelity", action="store_true", help="times, memory and files only")
+    parser.add_argument("--output", type=Path, help="write the JSON there as well")
+    options = parser.parse_args()
+    figures = measure(options)
+    if not options.no_fidelity:
+        figures["fidelity"] = fidelity(options)
+    text = json.dumps(figures, indent=2)
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(options.output) as temporary:
+            temporary.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

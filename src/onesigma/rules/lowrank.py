@@ -1,0 +1,178 @@
+"""Low rank: the variance of a layer as one field, and one number for each filter.
+
+w² is not negative, so the product of its sums is its best rank-1 approximation (in generalised
+KL), and keeps the sum of each filter:
+
+    w²[k, c, u] ≈ a_k · b_c · g_u        a sums over c and u, b and g likewise, of total 1
+    Var[y_k] = a_k · s,   s = g ∗ Σ_c b_c v_c
+
+One field s in place of one per filter: the variance costs 1/filters of the mean. These rules are
+merged over the common table; an op that has none here sees the variance in full.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onesigma.factored import Factored, Flattened, factored
+from onesigma.gaussian import Gaussian, Value
+from onesigma.moments.uniform import HALF_WIDTH, relu_of_uniform
+from onesigma.rules.table import (
+    ALWAYS_APPROXIMATE,
+    INDEPENDENT,
+    NORMAL,
+    RULES,
+    Op,
+    Rule,
+    RuleFunction,
+)
+
+aten = torch.ops.aten
+
+_NOTE = "low rank: w² as a product of sums over filters, channels and kernel"
+_GROUPS = 4  # where it stands among what follows the weight: bias, stride, padding, dilation
+_CONVOLUTIONS = {
+    1: (aten.conv1d.default, aten.conv1d.padding),
+    2: (aten.conv2d.default, aten.conv2d.padding),
+    3: (aten.conv3d.default, aten.conv3d.padding),
+}
+# What the share of mean² is raised by. Moments of a uniform are differences: with a spread of less
+# than a hundredth of the layer's inputs, they would lose their digits.
+_LEAST_SQUARE = 1e-4
+
+
+def rank_one(weight: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    """a (filters), b (groups × channels in one) and g (groups × kernel) of the squared weight."""
+    squared = (weight * weight).reshape(groups, -1, *weight.shape[1:])
+    kernel = tuple(range(3, squared.dim()))
+    filters = squared.sum((2, *kernel))
+    total = filters.sum(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
+    channels = squared.sum((1, *kernel)) / total
+    taps = squared.sum((1, 2)) / total.reshape(-1, *[1] * len(kernel))
+    return filters.flatten(), channels, taps
+
+
+def _convolution(op: Op, dims: int) -> RuleFunction:
+    def apply(x: Gaussian, weight: Tensor, *rest: Any) -> Gaussian:
+        groups = rest[_GROUPS] if len(rest) > _GROUPS else 1
+        if weight.shape[1] == 1:  # one channel for each filter: there is nothing to sum
+            return RULES[op].function(x, weight, *rest)  # type: ignore[no-any-return]
+        filters, channels, taps = rank_one(weight, groups)
+        field = channel_sum(factored(x), channels)
+        position = op(field, taps.unsqueeze(1), None, *rest[1:_GROUPS], *rest[_GROUPS:])
+        mean, scale = op(x.mean, weight, *rest), filters.reshape(-1, *[1] * dims)
+        if groups == 1:
+            return Factored(mean, scale, position)
+        return Factored(mean, scale, gate=position.repeat_interleave(len(weight) // groups, 1))
+
+    return apply
+
+
+def _linear(x: Gaussian, weight: Tensor, bias: Tensor | None = None) -> Gaussian:
+    """As a convolution whose inputs are all channels, or, if they were flattened, with positions:
+
+    b[c, i] ≈ b_c · g_i
+    """
+    filters, channels, _ = rank_one(weight, 1)
+    if isinstance(x, Flattened):
+        inside = channels.reshape(x.inside.mean.shape[1], -1)
+        field = channel_sum(x.inside, inside.sum(1).unsqueeze(0)).flatten(1)
+        position = aten.linear.default(field, inside.sum(0).unsqueeze(0))
+    else:
+        position = channel_sum(factored(x), channels)
+    return Factored(aten.linear.default(x.mean, weight, bias), filters, position)
+
+
+def channel_sum(x: Factored, channels: Tensor) -> Tensor:
+    """Σ_c b_c v_c in each group of channels, without ever computing v."""
+    parts = []
+    if x.position is not None or x.gate is not None:
+        scale = x.scale
+        if isinstance(scale, Tensor) and scale.numel() > 1:
+            scale = scale.reshape(channels.shape)
+        weighted = channels * scale
+        if x.gate is not None:
+            part = _sums(x.gate, weighted)
+            parts.append(part if x.position is None else part * x.position)
+        elif x.position is not None:
+            total = weighted.sum(1).reshape(-1, *[1] * (x.mean.dim() - 2))
+            parts.append(x.position * total)
+    if x.square:
+        parts.append(_sums(x.mean * x.mean, channels * (x.square + _LEAST_SQUARE)))
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _sums(field: Tensor, channels: Tensor) -> Tensor:
+    """Σ_c b_c · field_c in each group; channels are dim 1, or the last one of plain features."""
+    dims = field.dim() - 2
+    if dims not in _CONVOLUTIONS or len(channels[0]) * len(channels) != field.shape[1]:
+        return aten.linear.default(field, channels)  # type: ignore[no-any-return]
+    weight = channels.reshape(*channels.shape, *[1] * dims)
+    convolution = _CONVOLUTIONS[dims][0]
+    return convolution(field, weight, None, [1] * dims, [0] * dims, [1] * dims, len(channels))  # type: ignore[no-any-return]
+
+
+def _dropout(
+    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
+) -> Value:
+    """As ``rules.dropout.dropout``: (v + p m²) / q, the squares left to what comes next."""
+    if p in (0, 1):
+        return RULES[aten.dropout.default].function(x, p, train)  # type: ignore[no-any-return]
+    if isinstance(x, Flattened):
+        inside = _dropout(x.inside, p, train, inherited=inherited, fresh=fresh)
+        assert isinstance(inside, Factored)
+        return Flattened(x.mean, inside)
+    value, q = factored(x), 1 - p
+    share = inherited * q + fresh * p
+    square = (share * value.square + fresh * p) / q
+    return Factored(value.mean, value.scale * (share / q), value.position, value.gate, square)
+
+
+def _relu(x: Gaussian) -> Gaussian:
+    """Taken as uniform, not normal, where the variance is a product of a field and a scale."""
+    if not isinstance(x, Factored) or x.position is None or x.gate is not None or x.square:
+        return RULES[aten.relu.default].function(x)  # type: ignore[no-any-return]
+    root = torch.sqrt(x.position.clamp(min=torch.finfo(x.mean.dtype).tiny))
+    width = HALF_WIDTH * torch.as_tensor(x.scale).sqrt().clamp(min=1e-12)
+    inverse = 1 / root
+    fields = (
+        root * width,
+        root * (-2 * width),
+        inverse * (0.25 / width),
+        inverse * (-0.25 / width),
+    )
+    mean, second = relu_of_uniform(x.mean, *fields)
+    return Factored(mean, 2 / 3, gate=second, square=-1.0)
+
+
+def _flatten(op: Op) -> RuleFunction:
+    def apply(x: Gaussian, *args: Any) -> Gaussian:
+        mean = op(x.mean, *args)
+        whole = mean.dim() == 2 and mean.shape[1] == x.mean[0].numel()
+        if not isinstance(x, Factored) or not whole or x.mean.dim() - 2 not in _CONVOLUTIONS:
+            return RULES[op].function(x, *args)  # type: ignore[no-any-return]
+        return Flattened(mean, x)
+
+    return apply
+
+
+_ASSUMES = frozenset({INDEPENDENT, ALWAYS_APPROXIMATE})
+LOWRANK: dict[Op, Rule] = {
+    **{
+        op: Rule(_convolution(op, dims), "linear", _ASSUMES, _NOTE)
+        for dims, ops in _CONVOLUTIONS.items()
+        for op in ops
+    },
+    aten.linear.default: Rule(_linear, "linear", _ASSUMES, _NOTE),
+    aten.dropout.default: Rule(_dropout, "dropout", source=True),
+    aten.relu.default: Rule(
+        _relu, "elementwise", frozenset({NORMAL, ALWAYS_APPROXIMATE}), "as if uniform"
+    ),
+    **{
+        op: Rule(_flatten(op), "passthrough")
+        for op in (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
+    },
+}

@@ -1,0 +1,151 @@
+"""The elementwise ops, each a line: ONNX op → C expression of its operands and attributes.
+
+Operands are names or literals, so they may stand twice. Comparisons are written so that a NaN is
+passed on. A maximum by ``?:`` is three instructions on a core that has none; ``fmaxf`` is a call.
+"""
+
+from __future__ import annotations
+
+import math
+
+from onesigma.errors import ExportError
+
+ELEMENTWISE = {
+    "Abs": "fabsf({0})",
+    "Add": "{0} + {1}",
+    "And": "{0} && {1}",
+    "Ceil": "ceilf({0})",
+    "Celu": "{0} > 0.0f ? {0} : {alpha} * expm1f({0} / {alpha})",
+    "Cos": "cosf({0})",
+    "Div": "{0} / {1}",
+    "Elu": "{0} > 0.0f ? {0} : {alpha} * expm1f({0})",
+    "Equal": "{0} == {1}",
+    "Erf": "erf_float({0})",
+    "Exp": "exp_float({0})",
+    "Floor": "floorf({0})",
+    "Greater": "{0} > {1}",
+    "GreaterOrEqual": "{0} >= {1}",
+    "HardSigmoid": "clipped({alpha} * {0} + {beta}, 0.0f, 1.0f)",
+    "HardSwish": "{0} * clipped({0} / 6.0f + 0.5f, 0.0f, 1.0f)",
+    "Identity": "{0}",
+    "IsInf": "isinf({0}) != 0",
+    "IsNaN": "isnan({0}) != 0",
+    "LeakyRelu": "{0} < 0.0f ? {alpha} * {0} : {0}",
+    "Less": "{0} < {1}",
+    "LessOrEqual": "{0} <= {1}",
+    "Log": "logf({0})",
+    "Max": "{0} < {1} ? {1} : {0}",
+    "Min": "{0} > {1} ? {1} : {0}",
+    "Mish": "{0} * tanhf(softplus({0}))",
+    "Mul": "{0} * {1}",
+    "Neg": "-{0}",
+    "Not": "!{0}",
+    "Or": "{0} || {1}",
+    "PRelu": "{0} < 0.0f ? {1} * {0} : {0}",
+    "Pow": "powf({0}, {1})",
+    "Reciprocal": "1.0f / {0}",
+    "Relu": "{0} < 0.0f ? 0.0f : {0}",
+    "Round": "nearbyintf({0})",
+    "Selu": "{gamma} * ({0} > 0.0f ? {0} : {alpha} * expm1f({0}))",
+    "Sigmoid": "1.0f / (1.0f + exp_float(-{0}))",
+    "Sign": "(float)(({0} > 0.0f) - ({0} < 0.0f))",
+    "Sin": "sinf({0})",
+    "Softplus": "softplus({0})",
+    "Softsign": "{0} / (1.0f + fabsf({0}))",
+    "Sqrt": "sqrtf({0})",
+    "Sub": "{0} - {1}",
+    "Tanh": "tanhf({0})",
+    "ThresholdedRelu": "{0} > {alpha} ? {0} : 0.0f",
+    "Truncate": "truncf({0})",
+    "Truth": "{0} != 0.0f",
+    "UnTruth": "{0} ? 1.0f : 0.0f",
+    "Where": "{0} ? {1} : {2}",
+    "Xor": "{0} != {1}",
+}
+
+# What an accumulator starts at, and what an element does to it.
+REDUCTIONS = {
+    "ReduceMax": ("-INFINITY", "{0} < {1} ? {1} : {0}"),
+    "ReduceMin": ("INFINITY", "{0} > {1} ? {1} : {0}"),
+    "ReduceProd": ("1.0f", "{0} * {1}"),
+    "ReduceSum": ("0.0f", "{0} + {1}"),
+}
+
+# Functions that expressions call, by name; only those called are written.
+SUPPORT = {
+    "exp_float": """\
+/* e^x to 2e-7 of itself; a third of the instructions of a library's expf. */
+static inline float exp_float(float x)
+{
+    /* Adding 1.5 * 2^23 rounds to an integer n, which the last bits of the sum then hold. */
+    union { float value; uint32_t bits; } sum, power;
+    sum.value = x * 1.44269504f + 12582912.0f;
+    const float n = sum.value - 12582912.0f;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 0.0083124778f;
+    p = p * r + 0.0418905506f;
+    p = p * r + 0.166671163f;
+    p = p * r + 0.499992288f;
+    p = p * (r * r) + r + 1.0f;
+    power.bits = (sum.bits << 23) + 0x3f800000u;
+    p *= power.value;
+    p = x < -87.3f ? 0.0f : p;
+    return x > 88.7f ? INFINITY : p;
+}
+""",
+    "erf_float": """\
+/* erf to 4e-7, a fifth of the instructions of a library's erff. */
+static inline float erf_float(float x)
+{
+    const float u = x * x;
+    float p = 2.01177936e-06f;
+    p = p * u + 0.000287598464f;
+    p = p * u + 0.00391717615f;
+    p = p * u + 0.0532066152f;
+    p = p * u + 0.194032235f;
+    p = p * u + 1.12837901f;
+    float q = 3.78399865e-05f;
+    q = q * u + 0.00119816869f;
+    q = q * u + 0.0152704134f;
+    q = q * u + 0.115589336f;
+    q = q * u + 0.505288079f;
+    q = q * u + 1.0f;
+    p = x * p / q;
+    p = x > 3.95f ? 1.0f : p;
+    return x < -3.95f ? -1.0f : p;
+}
+""",
+    "clipped": """\
+static inline float clipped(float x, float low, float high)
+{
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
+""",
+    "softplus": """\
+static inline float softplus(float x)
+{
+    return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+}
+""",
+}
+
+
+def literal(number: float) -> str:
+    """A float as C writes it, to the last bit."""
+    if math.isnan(number):
+        return "NAN"
+    if math.isinf(number):
+        return "INFINITY" if number > 0 else "-INFINITY"
+    text = f"{number:.9g}"
+    return text + ("f" if "." in text or "e" in text else ".0f")
+
+
+def expression(kind: str, operands: list[str], attributes: dict[str, float]) -> str:
+    """The op as C."""
+    if kind not in ELEMENTWISE:
+        raise ExportError(f"No C is known for the op {kind}.")
+    numbers = {name: literal(value) for name, value in attributes.items()}
+    # In brackets, so that a minus before a negative number is no decrement.
+    names = [f"({x})" if x.startswith("-") else x for x in operands]
+    return ELEMENTWISE[kind].format(*names, **numbers)
