@@ -22,7 +22,7 @@ demo: $(STAMP)   ## convert a real smartwatch network and compare it with Monte 
 	$(BIN)/onesigma demo $(DEMO)
 
 test: $(STAMP)   ## run the test suite
-	$(BIN)/python -m pytest -n 2 $(TEST)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TEST)
 
 check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .

@@ -83,7 +83,7 @@ RECIPES = {
     "motion_cnn": Recipe(MotionCnn, motionsense.load, epochs=8, patience=4),
     "residual_cnn": Recipe(ResidualCnn, motionsense.load, epochs=8, patience=4),
     "keyword_cnn": Recipe(KeywordCnn, speech.load, epochs=30, patience=12, augment=another_take),
-    "paper_cnn": Recipe(paper_cnn, spectra, epochs=5, patience=5, learning_rate=1e-3),
+    "paper_cnn": Recipe(paper_cnn, spectra, epochs=6, patience=3, learning_rate=1e-3),
 }
 
 

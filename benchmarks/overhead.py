@@ -1,8 +1,8 @@
 """What one pass costs over the plain network, as ratios, beside the bars that were set: JSON.
 
 The paper's CNN, one thread, batch 1, all in one interleaved run: ONNX Runtime and PyTorch, each
-mode of `convert`, Monte Carlo with 30 passes as one batch; memory and file sizes; and how close each
-mode is to Monte Carlo, on a TRAINED network of the same kind (the demo's, where the data are
+mode of `convert`, Monte Carlo with 30 passes as one batch; memory and file sizes; and how close
+each mode is to Monte Carlo, on a TRAINED network of the same kind (the demo's, where the data are
 absent). Where a bar is missed, the profile of that graph shows where the time goes.
 
     python benchmarks/overhead.py --data-root ../shared/data --output out/overhead.json

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import onesigma
+from onesigma import Converted
 
 torch.set_num_threads(1)
 
@@ -361,6 +365,10 @@ ZOO = {
 }
 
 
+# As parameters of tests: all of one network on the same worker, which trains and converts it once.
+NAMES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ZOO]
+
+
 @cache
 @torch.enable_grad()  # whoever asks first may be under no_grad
 def trained(name: str) -> nn.Module:
@@ -375,6 +383,12 @@ def trained(name: str) -> nn.Module:
         _loss(net, model(*inputs), target).backward()
         optimiser.step()
     return model.eval()
+
+
+@cache
+def converted(name: str) -> Converted:
+    """The network converted with the defaults. Shared: do not change it."""
+    return onesigma.convert(trained(name), inputs_for(name, 4), task=ZOO[name].task)
 
 
 def inputs_for(name: str, batch: int) -> tuple[Tensor, ...]:

@@ -46,6 +46,8 @@ MAY_IMPORT = {
     "runtime": {"answer", "errors"},
     "targets": MODEL | {"runtime", "convert"},
     "frontends": LEAVES | {"frontends", "rules", "passes", "targets"},
+    # Of these, networks.py: the fully connected network of ApDeepSense.
+    "bench": MODEL | {"convert", "baselines", "saving", "targets", "experiments"},
     "metrics": LEAVES | {"prediction", "metrics"},
     "plots": LEAVES | {"prediction", "metrics", "plots"},
     "data": LEAVES | {"data"},

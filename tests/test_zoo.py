@@ -20,11 +20,11 @@ from functools import cache
 
 import pytest
 import torch
-from models import CLASSES, ZOO, inputs_for, trained, without_dropout
+from models import CLASSES, NAMES, ZOO, converted, inputs_for, trained, without_dropout
 from torch import Tensor
 
 import onesigma
-from onesigma import Converted, Prediction
+from onesigma import Prediction
 
 PASSES = 2000
 BATCH = 16
@@ -65,15 +65,10 @@ SHARE_TOLERANCE = 1.6
 MEAN_TOLERANCE = 0.5
 
 
-@pytest.fixture(scope="module", params=ZOO)
+@pytest.fixture(scope="module", params=NAMES)
 def name(request) -> str:
     """Module scope puts the tests of one network next to each other: it is converted once."""
     return request.param
-
-
-@cache
-def converted(name: str) -> Converted:
-    return onesigma.convert(trained(name), inputs_for(name, 4), task=ZOO[name].task)
 
 
 @cache

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import torch
-from models import CLASSES, ZOO, inputs_for, trained
+from models import CLASSES, converted, inputs_for, trained
 from torch import Tensor, nn
 
 import onesigma
@@ -26,11 +26,6 @@ P, PASSES = 0.3, 300
 def exact() -> Converted:
     torch.manual_seed(0)
     return onesigma.convert(nn.Sequential(nn.Dropout(P), nn.Linear(10, CLASSES)).eval(), X)
-
-
-@cache
-def converted(name: str) -> Converted:
-    return onesigma.convert(trained(name), inputs_for(name, 4), task=ZOO[name].task)
 
 
 @cache

@@ -43,7 +43,7 @@ def model(
     opsets = [helper.make_opsetid("", opset)]
     made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     try:
-        shapes = onnx.shape_inference.infer_shapes(made, data_prop=True)
+        shapes = onnx.shape_inference.infer_shapes(made)
     except Exception:  # a file that is wrong on purpose
         shapes = made
     for mine, inferred in zip(made.graph.output, shapes.graph.output, strict=True):

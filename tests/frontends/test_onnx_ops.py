@@ -315,9 +315,7 @@ NUMBERS_IN_CHAINS = {
 def test_sizes_are_resolved_and_the_batch_stays_open(chain, tmp_path):
     target = CHAINS[chain][-1].output[0]
     nodes = [node("Shape", ["x"], ["s"]), *CHAINS[chain], node("Reshape", ["x", target], ["out"])]
-    path = written(
-        tmp_path / "m.onnx", model(nodes, {"x": ["batch", *SIGNAL]}, NUMBERS_IN_CHAINS)
-    )
+    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["batch", *SIGNAL]}, NUMBERS_IN_CHAINS))
     module = onesigma.read_onnx(path, dropout={})
     for batch in (1, 5):
         assert module(torch.zeros(batch, *SIGNAL)).shape == (batch, 36)
@@ -385,15 +383,18 @@ class All(torch.nn.Module):
 def test_ops_have_rules(tmp_path, monkeypatch):
     """What is read can be converted, but for a few functions."""
     monkeypatch.setattr("onesigma.frontends.onnx.require_agreement", lambda *_: None)
-    paths = [written(tmp_path / f"{i}.onnx", build(each)) for i, each in enumerate(CASES)]
+    cases = [each for each in CASES if each.first]  # not 1 / x
+    paths = [written(tmp_path / f"{i}.onnx", build(each)) for i, each in enumerate(cases)]
     networks = All(onesigma.read_onnx(path, dropout={}) for path in paths)
-    inputs = tuple(torch.from_numpy(inputs_for(each)) for each in CASES)
+    inputs = tuple(torch.from_numpy(inputs_for(each)) for each in cases)
     graph = plain_module(export(networks, inputs, dynamic=False)).graph
-    without = {}
+    without, uncertain = {}, set()
     for made in graph.nodes:
+        if made.op == "placeholder" or uncertain & set(made.all_input_nodes):
+            uncertain.add(made)
         rule = RULES.get(made.target)
-        if made.op == "call_function" and (rule is None or rule.refuses):
-            without[CASES[int(module_path(made).split(".")[1])].op] = made.target
+        if made.op == "call_function" and made in uncertain and (rule is None or rule.refuses):
+            without[cases[int(module_path(made).split(".")[1])].op] = made.target
     assert set(without) == CERTAIN_ONLY, without
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -169,7 +170,7 @@ def test_without_erf(opset, tmp_path):
     assert_agrees(path, converted, x)
 
 
-def test_the_left_tail_survives_the_export(tmp_path):
+def test_the_left_tail_survives_an_export_without_erf(tmp_path):
     """ReLU units from 0 to 10 deviations below zero, element by element against scipy.
 
     ONNX has no Erfc, and 1 − Erf is exactly 0 in float32 from 5.5 deviations on.
@@ -184,7 +185,7 @@ def test_the_left_tail_survives_the_export(tmp_path):
         layer.bias.copy_(-below * std - layer.weight @ x[0])
     model = nn.Sequential(nn.Dropout(p), layer, nn.ReLU()).eval()
     converted = onesigma.convert(model, x, task="regression")
-    found = run(onesigma.export(converted, tmp_path / "m.onnx").path, x)
+    found = run(onesigma.export(converted, tmp_path / "m.onnx", erf=False).path, x)
 
     weight, bias, row = (t.detach().double().numpy() for t in (layer.weight, layer.bias, x[0]))
     s = np.sqrt(weight**2 @ row**2)
@@ -401,3 +402,13 @@ def test_a_saved_model_exports_too_and_is_not_changed(tmp_path):
     assert metadata(path)["input_std"] == pytest.approx(0.5)
     assert converted.network.code == code
     assert all(torch.equal(before[k], tensor) for k, tensor in converted.state_dict().items())
+
+
+def test_the_file_tells_what_was_tuned_in_few_words(tmp_path):
+    converted = linear()
+    tuning = {"linear": {"gain": [[1.23456], [2.0]], "factors": [[0.1] * 16] * 40}}
+    tuned = converted.replaced(settings=replace(converted.settings, tuning=tuning))
+    path = onesigma.export(tuned, tmp_path / "m.onnx").path
+    (entry,) = onnx.load(path).metadata_props
+    told = json.loads(entry.value)["tuning"]
+    assert told == {"linear": {"gain": [[1.235], [2.0]], "factors": [40, 16]}}

@@ -22,6 +22,7 @@ def describe(
         _check_class_names(class_names, answer)
     settings = converted.settings.to_dict()
     del settings["input_shapes"], settings["input_dtypes"]  # the graph itself says so
+    settings["tuning"] = _brief(settings["tuning"])
     sites = [
         {"node": site.node, "module": site.module, "op": site.op, "rate": site.rate}
         for site in converted.report.sites
@@ -34,6 +35,18 @@ def describe(
         "class_names": None if class_names is None else list(class_names),
         **settings,
     }
+
+
+def _brief(tuning: Any) -> Any:
+    """What was tuned, to four digits; of factors, which are many, only how many."""
+    if isinstance(tuning, dict):
+        return {
+            key: [len(value), len(value[0])] if key == "factors" else _brief(value)
+            for key, value in tuning.items()
+        }
+    if isinstance(tuning, list):
+        return [_brief(value) for value in tuning]
+    return float(f"{tuning:.4g}")
 
 
 def input_std(input_var: Tensor | None) -> float | list[float] | dict[str, float] | None:

@@ -22,7 +22,7 @@ from onesigma.converted import Converted
 from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.passes import capture
 from onesigma.passes.prepare import prepare
-from onesigma.rules.lean import LEAN
+from onesigma.rules.lean import SHORTENED
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.targets import torch_onnx
 from onesigma.targets.agreement import columns, largest_mismatch
@@ -191,10 +191,12 @@ def _lean(converted: Converted, examples: tuple[Tensor, ...]) -> fx.GraphModule:
     """The network in fewer nodes, if there is something to gain."""
     settings, source = converted.settings, converted.source
     ops = {node.target for node in source.graph.nodes}
-    if not LEAN.keys() & ops or (settings.mean, settings.variance) != ("matched", "full"):
+    if not SHORTENED & ops or (settings.mean, settings.variance) != ("matched", "full"):
         return converted.network
-    few = tuple(x[:2] for x in examples)
-    return assemble(source, few, converted.report, settings, converted.input_var, lean=True).network
+    remade = assemble(
+        *(source, examples, converted.report, settings, converted.input_var), lean=True
+    )
+    return remade.network
 
 
 def _answering_graph(

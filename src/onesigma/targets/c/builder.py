@@ -83,7 +83,8 @@ class Builder:
     def reduced(self, kind: str, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
         axes = [axis % len(x.shape) for axis in axes] or list(range(len(x.shape)))
         kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-        result = self.add(kind, [x], kept, {"axes": tuple(axes)})
+        alone = kept == x.shape  # nothing is summed
+        result = x if alone else self.add(kind, [x], kept, {"axes": tuple(axes)})
         if keepdims:
             return result
         return self.reshape(result, [n for i, n in enumerate(x.shape) if i not in axes])

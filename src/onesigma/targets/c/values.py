@@ -54,8 +54,9 @@ class Value:
     def number(self) -> float | None:
         """The number that a constant without extent is, or None."""
         data = self.storage.data
-        single = data is not None and not any(self._steps())
-        return float(data.flat[self.offset]) if data is not None and single else None
+        if data is None or data.size == 0 or any(self._steps()):
+            return None
+        return float(data.flat[self.offset])
 
     def _steps(self) -> Iterable[int]:
         return (step for step, n in zip(self.strides, self.shape, strict=True) if n > 1)
