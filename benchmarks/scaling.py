@@ -16,17 +16,17 @@ from typing import Any
 import torch
 
 from onesigma.bench.bench import Bench, Plan, machine
-from onesigma.bench.contenders import MODES, PLAIN
-from onesigma.bench.network import INPUT_SHAPE, paper_cnn
+from onesigma.bench.contenders import CALIBRATED, MODES, PLAIN
+from onesigma.bench.network import INPUT_SHAPE, seeded_cnn
 from onesigma.bench.subject import of_model
 from onesigma.convert import convert
 from onesigma.plots.scaling import growth
 from onesigma.text_table import text_table
 from onesigma.whole_file import replacing
 
-FULL, LOWRANK, _, FAST = MODES
+FULL, LOWRANK, *_ = MODES
 MC = "MC-10, one batch"
-SHOWN = (FULL, LOWRANK, FAST, MC)
+SHOWN = (FULL, LOWRANK, CALIBRATED, MC)
 GRIDS = {
     "width": (8, 16, 32, 64, 128),
     "depth": (1, 2, 4, 8),
@@ -43,9 +43,8 @@ LABELS = {
 
 def measure(change: dict[str, int], runtime: str, repeats: int) -> dict[str, Any]:
     """Milliseconds of the plain network, and the ratios of the others to it."""
-    torch.manual_seed(0)
     size = change.get("size", INPUT_SHAPE[-1])
-    converted = convert(paper_cnn(**change), torch.zeros(2, INPUT_SHAPE[0], size, size))
+    converted = convert(seeded_cnn(**change), torch.zeros(2, INPUT_SHAPE[0], size, size))
     plan = Plan((runtime,), threads=(1,), batches=(1,), repeats=repeats, seconds=3, processes=0)
     with TemporaryDirectory() as folder:
         measured = of_model("", converted, Path(folder), passes=(10,), sizes=())
@@ -58,6 +57,10 @@ def measure(change: dict[str, int], runtime: str, repeats: int) -> dict[str, Any
         "plain_ms": 1e3 * found[PLAIN].minimum,
         **{name: found[name].cpu_ratio for name in SHOWN if name in found},
     }
+
+
+def _cell(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2f}"
 
 
 def main() -> None:
@@ -75,13 +78,14 @@ def main() -> None:
             points[value] = measure({name: value}, options.runtime, options.repeats)
         figures[name] = points
         rows = [
-            (str(value), f"{point['plain_ms']:.2f}", *(f"{point[n]:.2f}" for n in SHOWN))
+            (str(value), f"{point['plain_ms']:.2f}", *(_cell(point.get(name)) for name in SHOWN))
             for value, point in points.items()
         ]
         print(text_table((name, "plain ms", *SHOWN), rows, numbers=True), end="\n\n", flush=True)
     curves = {
         LABELS[name]: {
-            line: [(value, point[line]) for value, point in figures[name].items()] for line in SHOWN
+            line: [(value, point[line]) for value, point in figures[name].items() if line in point]
+            for line in SHOWN
         }
         for name in GRIDS
     }

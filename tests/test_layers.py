@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "targets": MODEL | {"runtime", "convert"},
     "frontends": LEAVES | {"frontends", "rules", "passes", "targets"},
     # Of these, networks.py: the fully connected network of ApDeepSense.
-    "bench": MODEL | {"convert", "baselines", "saving", "targets", "experiments"},
+    "bench": MODEL | {"convert", "baselines", "fidelity", "saving", "targets", "experiments"},
     "metrics": LEAVES | {"prediction", "metrics"},
     "plots": LEAVES | {"prediction", "metrics", "plots"},
     "data": LEAVES | {"data"},

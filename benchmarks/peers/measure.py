@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from onesigma.bench.bench import machine
 from onesigma.bench.contenders import contenders
-from onesigma.bench.network import CLASSES, INPUT_SHAPE
+from onesigma.bench.network import CLASSES, INPUT_SHAPE, seeded_cnn
 from onesigma.bench.runtimes import eager
-from onesigma.bench.subject import seeded_cnn
 from onesigma.bench.timing import interleaved, timing
 from onesigma.convert import convert
 

@@ -1,5 +1,7 @@
 """What is timed must be what it says: each program against another route to the same answer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,15 @@ from onesigma.baselines.totals import Totals
 from onesigma.bench import contenders as target
 from onesigma.bench import programs
 from onesigma.bench.bench import check
-from onesigma.bench.contenders import MODES, PLAIN, Contender, contenders, summed_up
-from onesigma.bench.network import INPUT_SHAPE, paper_cnn
+from onesigma.bench.contenders import (
+    AS_SAVED,
+    MODES,
+    PLAIN,
+    Contender,
+    contenders,
+    summed_up,
+)
+from onesigma.bench.network import INPUT_SHAPE, paper_cnn, seeded_cnn
 from onesigma.bench.runtimes import eager, onnxruntime, openvino
 from onesigma.targets.agreement import columns
 
@@ -38,9 +47,8 @@ def entries(model, tmp_path_factory) -> dict[str, Contender]:
 
 
 def test_who_takes_part(entries):
-    assert list(entries) == [
-        *(PLAIN, *MODES, "MC-3, one batch", "MC-3, loop", "ensemble of 2", "ApDeepSense")
-    ]
+    rest = ["MC-3, one batch", "MC-3, loop", "ensemble of 2", "ApDeepSense"]
+    assert list(entries) == [PLAIN, *MODES, *rest]
     assert len(entries["MC-3, loop"].programs) == 3
     assert len(set(entries["MC-3, loop"].programs)) == 1
     assert len(set(entries["ensemble of 2"].programs)) == 2
@@ -93,6 +101,16 @@ def test_an_ensemble_has_other_weights_of_the_same_size(model, entries):
         assert torch.equal(model.source(*examples())[0], small().source(*examples())[0])
 
 
+def test_a_saved_calibration_is_measured_as_it_is(model):
+    """It belongs to the mode it was made for: in another it might not even run."""
+    tuned = replace(model.settings, mean="frozen", tuning={"linear": {"gain": 1.5}})
+    calibrated = model.replaced(settings=tuned)
+    made = target.one_passes(calibrated, examples())
+    assert list(made) == [*MODES, AS_SAVED]
+    assert made[AS_SAVED] is calibrated
+    assert all(not made[name].settings.tuning for name in MODES)
+
+
 @pytest.mark.parametrize(("shape", "dim"), [((5, 3), 1), ((5, 3), -1), ((2, 3, 4), 1)])
 def test_runs_are_summed_up_as_the_baselines_do(shape, dim):
     logits = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
@@ -106,7 +124,7 @@ def test_runs_are_summed_up_as_the_baselines_do(shape, dim):
 
 
 def test_a_regression_model_has_moments_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(target, "MODES", {})
+    monkeypatch.setattr(target, "one_passes", lambda *_: {})
     made = contenders(small(task="regression"), examples(), tmp_path, passes=(3,), sizes=())
     assert [entry.name for entry in made] == [PLAIN, "MC-3, one batch", "MC-3, loop"]
     starts = [entry.run(lambda p: eager.start(p.graph, X, 1)) for entry in made]
@@ -134,3 +152,11 @@ def test_the_papers_network():
     assert [m.out_channels for m in convolutions] == [64] * 4
     assert [m.kernel_size for m in convolutions] == [(3, 3)] * 4
     assert not network.training
+
+
+def test_the_benchmarks_weights_are_the_same_each_time_and_keep_the_signal():
+    first, second = (seeded_cnn(width=16, size=8) for _ in range(2))
+    x = torch.randn(8, 6, 8, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(first(x), second(x))
+        assert 0.3 < first(x).std() < 3

@@ -153,19 +153,38 @@ class Bench:
         return self._opened[key]
 
     def _weigh(self, names: Sequence[str], inputs: Inputs) -> None:
-        """Files and memory, in the runtimes that open files."""
-        processes = self.plan.processes if memory.can_measure() else 0
+        """Files and memory of what was timed, in the runtimes that open files."""
+        threads, batch = self.plan.threads[0], self.plan.batches[0]
         for name in names:
             plain: Footprint | None = None
             for entry in self.entries:
-                opened = [self._opened.get((name, id(p), suffix(inputs))) for p in entry.programs]
-                files = [file for file in opened if isinstance(file, Path)]
-                if len(files) < len(opened):
+                if self.result.row(entry.name, name, threads, batch) is None:
                     continue
-                self.say(f"memory of {entry.name} in {runtime(name).NAME}")
-                found = _footprint(entry.name, name, files, inputs, plain, processes)
-                plain = plain or found
-                self.result.footprints.append(found)
+                opened = [self._open(name, program, inputs) for program in entry.programs]
+                files = [file for file in opened if isinstance(file, Path)]
+                if len(files) == len(opened):
+                    found = self._footprint(entry.name, name, files, inputs, plain)
+                    plain = plain or found
+                    self.result.footprints.append(found)
+
+    def _footprint(
+        self, contender: str, name: str, files: list[Path], inputs: Inputs, plain: Footprint | None
+    ) -> Footprint:
+        size = sum(file.stat().st_size for file in set(files))
+        peak = self._peak(f"memory of {contender} in {runtime(name).NAME}", name, files, inputs)
+        reference = plain.peak if plain else peak
+        over = None if peak is None or reference is None else peak - reference
+        return Footprint(contender, name, size, size / plain.file if plain else 1.0, peak, over)
+
+    def _peak(self, what: str, name: str, files: list[Path], inputs: Inputs) -> int | None:
+        if not self.plan.processes or not memory.can_measure():
+            return None
+        self.say(what)
+        try:
+            return memory.peak(name, files, inputs, processes=self.plan.processes)
+        except RuntimeError as error:
+            self.result.skipped[what] = str(error)
+            return None
 
     def _meter(
         self, runs: dict[tuple[str, str], Run], inputs: Inputs, threads: int, batch: int
@@ -218,18 +237,3 @@ def machine() -> dict[str, Any]:
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.is_file() else []
-
-
-def _footprint(
-    contender: str,
-    name: str,
-    files: Sequence[Path],
-    inputs: Inputs,
-    plain: Footprint | None,
-    processes: int,
-) -> Footprint:
-    size = sum(file.stat().st_size for file in set(files))
-    peak = memory.peak(name, files, inputs, processes=processes) if processes else None
-    ratio = size / plain.file if plain else 1.0
-    over = None if peak is None else peak - ((plain.peak if plain else peak) or 0)
-    return Footprint(contender, name, size, ratio, peak, over)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from onesigma.bench.contenders import PASSES, SIZES, Contender, contenders
-from onesigma.bench.network import INPUT_SHAPE, paper_cnn
+from onesigma.bench.network import INPUT_SHAPE, seeded_cnn
 from onesigma.bench.programs import stored
 from onesigma.bench.runtimes import Array
 from onesigma.convert import convert
@@ -65,13 +65,6 @@ def subject(
     raise InputError(
         "Pass one .safetensors file that onesigma.save wrote, or .onnx files, or nothing."
     )
-
-
-def seeded_cnn() -> torch.nn.Sequential:
-    """The paper's network with weights that are random, but the same each time."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return paper_cnn()
 
 
 def of_model(

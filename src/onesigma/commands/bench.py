@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> None:
     few = {"passes": (30,), "sizes": (5,)} if options.quick else {"passes": PASSES, "sizes": SIZES}
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
+    print("preparing the contenders", file=sys.stderr)
     with TemporaryDirectory() as folder:
         measured = subject(options.model, Path(folder), **few)
         bench = Bench(

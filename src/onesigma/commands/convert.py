@@ -38,17 +38,7 @@ def add(commands: Commands) -> None:
         metavar="STD",
         help="standard deviation of the input noise, one number or one per channel",
     )
-    parser.add_argument("--task", choices=("classification", "regression"))
-    parser.add_argument("--draws", type=int, help="points the head averages over; default 64")
-    parser.add_argument("--mean", choices=("matched", "frozen"), help="default matched")
-    parser.add_argument("--variance", choices=("full", "lowrank"), help="default full")
-    parser.add_argument(
-        "--calibrate",
-        type=Path,
-        nargs="+",
-        metavar="NPY",
-        help="fit gains on a batch of real inputs without labels, one .npy per input",
-    )
+    _add_method(parser)
     parser.add_argument("--opset", type=int, default=18, help="of the new file; default 18")
     parser.add_argument(
         "--keep-output",
@@ -61,13 +51,28 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_method(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", choices=("classification", "regression"))
+    parser.add_argument("--draws", type=int, help="points the head averages over; default 64")
+    parser.add_argument("--mean", choices=("matched", "frozen"), help="default matched")
+    parser.add_argument("--variance", choices=("full", "lowrank"), help="default full")
+    parser.add_argument(
+        "--calibrate",
+        type=Path,
+        nargs="+",
+        metavar="NPY",
+        help="fit gains on a batch of real inputs without labels, one .npy per input",
+    )
+
+
 def run(options: argparse.Namespace) -> None:
     from onesigma.errors import InputError
     from onesigma.frontends.onnx import read_onnx
-    from onesigma.targets.onnx import export
+    from onesigma.targets.onnx import check_target, export
 
     if options.output.resolve() == options.model.resolve():
         raise InputError(f"{options.output} is the model itself: give the new file another name.")
+    check_target(options.output, options.opset)
     model = read_onnx(
         options.model,
         dropout=dict(options.dropout) if options.dropout or options.input_std else None,

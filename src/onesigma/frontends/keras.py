@@ -48,15 +48,17 @@ class KerasNetwork(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
+        layers = list(model._flatten_layers(include_self=False))
+        _refuse_shared_masks(layers)
         self._keras = _Shared(model)
         self.weights = nn.Module()
         self._scopes: dict[int, str] = {}
-        for layer in model._flatten_layers(include_self=False):
+        for layer in layers:
             self._scopes[id(layer)] = name = _free_name(self, layer.name)
             self.add_module(name, _Scope())
         self._trainable = [self._weight(v) for v in model.trainable_variables]
         self._others = [self._weight(v) for v in model.non_trainable_variables]
-        self.notes = _not_carried(model)
+        self.notes = _not_carried(layers)
 
     def _weight(self, variable: Any) -> str:
         name = _free_name(self.weights, variable.path)
@@ -127,12 +129,10 @@ def _as_pytorch(scope_of: Callable[[Any], nn.Module | None]) -> Iterator[None]:
 
 
 def _dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
-    _refuse_noise_shape(layer)
     return F.dropout(inputs, layer.rate, False)
 
 
 def _alpha_dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
-    _refuse_noise_shape(layer)
     return F.alpha_dropout(inputs, layer.rate, False)
 
 
@@ -143,18 +143,19 @@ def _spatial_dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tens
     return torch.feature_dropout(inputs.movedim(-1, 1), layer.rate, False).movedim(1, -1)
 
 
-def _refuse_noise_shape(layer: Any) -> None:
-    if layer.noise_shape is not None:
-        raise UnsupportedOp(
-            f"{type(layer).__name__} '{layer.name}' has noise_shape={layer.noise_shape}: only "
-            "dropout of single elements (None) and of channels (SpatialDropout) has a rule."
-        )
+def _refuse_shared_masks(layers: list[Any]) -> None:
+    for layer in layers:
+        if getattr(layer, "noise_shape", None) is not None:
+            raise UnsupportedOp(
+                f"{type(layer).__name__} '{layer.name}' has noise_shape={layer.noise_shape}: only "
+                "dropout of single elements (None) and of channels (SpatialDropout) has a rule."
+            )
 
 
-def _not_carried(model: Any) -> tuple[str, ...]:
+def _not_carried(layers: list[Any]) -> tuple[str, ...]:
     return tuple(
         f"{layer.name} ({type(layer).__name__}) acts in training only and is NOT carried"
-        for layer in model._flatten_layers(include_self=False)
+        for layer in layers
         if type(layer).__name__ in _NOT_CARRIED or getattr(layer, "dropout", None)
     )
 

@@ -49,8 +49,7 @@ def _computed(node: Node, opset: int, values: list[Array | None]) -> list[Array]
         # First without memory, to see how much of it this would take.
         keeps = OPS[node.op].keeps_numbers
         weightless = [
-            v if v is None or keeps(i, v) else as_tensor(v, "meta")
-            for i, v in enumerate(values)
+            v if v is None or keeps(i, v) else as_tensor(v, "meta") for i, v in enumerate(values)
         ]
         require_small(node, apply(node, opset, weightless))
     return [np.asarray(result) for result in apply(node, opset, values)]

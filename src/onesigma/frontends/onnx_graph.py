@@ -6,7 +6,6 @@ known but for the batch, one output.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,19 +88,19 @@ def parse(model: Any, file: str) -> Graph:
 
 
 def _nodes(graph: Any, file: str) -> list[Node]:
-    often = Counter(node.name for node in graph.node)
-    nodes = []
+    nodes: dict[str, Node] = {}
     for each in graph.node:
         if not each.output:
             raise FileError(f"{file}: node '{each.name}' ({each.op_type}) has no output.")
-        # A name that says which node is meant; ONNX demands none.
-        name = each.name if each.name and often[each.name] == 1 else each.output[0]
+        name = each.name or each.output[0]  # ONNX demands no names
+        if name in nodes:
+            raise FileError(f"{file}: two nodes are called '{name}'.")
         node = Node(name, each.op_type, tuple(each.input), tuple(each.output))
         if each.domain not in ("", "ai.onnx"):
             raise UnsupportedOp(f"{file}: {node} is of domain '{each.domain}', no standard op.")
         attributes = {a.name: _attribute(a, f"{file}, {node}") for a in each.attribute}
-        nodes.append(replace(node, attributes=attributes))
-    return nodes
+        nodes[name] = replace(node, attributes=attributes)
+    return list(nodes.values())
 
 
 def _attribute(attribute: Any, where: str) -> Any:

@@ -35,7 +35,7 @@ _FIRST_NAMES: dict[Any, Any] = {
 }
 
 
-_CONVERSIONS = (aten.to.dtype, aten.to.dtype_layout)
+_CONVERSIONS = (aten.to.device, aten.to.dtype, aten.to.dtype_layout)
 
 
 def canonical(module: fx.GraphModule) -> None:

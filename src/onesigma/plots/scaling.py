@@ -46,9 +46,15 @@ def _draw(axis: Axes, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Non
     axis.set_yscale("log")
     axis.axhline(1, color=SOFT, linewidth=1)
     for (name, points), (colour, marker) in zip(lines.items(), LINES, strict=False):
-        values, ratios = zip(*points, strict=True)
-        axis.plot(values, ratios, color=colour, marker=marker, linewidth=2, label=name)
-    values = [value for value, _ in next(iter(lines.values()))]
+        axis.plot(
+            [value for value, _ in points],
+            [ratio for _, ratio in points],
+            color=colour,
+            marker=marker,
+            linewidth=2,
+            label=name,
+        )
+    values = sorted({value for points in lines.values() for value, _ in points})
     axis.set_xticks(values, [f"{value:g}" for value in values])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_minor_locator(NullLocator())

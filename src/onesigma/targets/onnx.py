@@ -86,7 +86,8 @@ def export(
         PackageError: the packages of ``onesigma[onnx]`` are not installed.
     """
     path = Path(path)
-    _check_options(converted, path, opset)
+    check_target(path, opset)
+    _check_precision(converted)
     examples = _examples(converted, example_input)
     answer = converted(*examples)
     metadata = describe(converted, answer, class_names)
@@ -110,7 +111,8 @@ def export(
     return Exported(path, opset, len(model.graph.node), len(content), runtime, error)
 
 
-def _check_options(converted: Converted, path: Path, opset: int) -> None:
+def check_target(path: Path, opset: int) -> None:
+    """Refuse a file that could not be written, before the work of making it."""
     if find_spec("onnx") is None:
         raise PackageError("Exporting needs onnx. Install it with: pip install 'onesigma[onnx]'")
     from onnx.defs import onnx_opset_version
@@ -121,6 +123,9 @@ def _check_options(converted: Converted, path: Path, opset: int) -> None:
         raise InputError(f"{path.parent} is not a folder: create it first.")
     if not OLDEST_OPSET <= opset <= onnx_opset_version():
         raise InputError(f"opset={opset}: choose one of {OLDEST_OPSET} to {onnx_opset_version()}.")
+
+
+def _check_precision(converted: Converted) -> None:
     half = {"float16", "bfloat16"} & set(converted.settings.input_dtypes)
     if half:
         raise ExportError(

@@ -57,6 +57,8 @@ class Builder:
         truth: bool = False,
     ) -> Value:
         """A node that writes a new storage, unless there is one like it."""
+        if 0 in shape:  # nothing to do
+            return self.constant(np.empty(shape))
         attributes = attributes or {}
         key = (kind, *reads, shape, tuple(sorted((k, _key(v)) for k, v in attributes.items())))
         if key not in self._made:
@@ -106,7 +108,9 @@ class Builder:
 
     def copy(self, x: Value, target: Value) -> None:
         """Write x into a part of a storage; what was written there before is overwritten."""
-        self.nodes.append(Node("Identity", (x.broadcast(target.shape),), (target,), {}, self.name))
+        if target.size:
+            source = x.broadcast(target.shape)
+            self.nodes.append(Node("Identity", (source,), (target,), {}, self.name))
 
 
 def _key(value: Any) -> Any:

@@ -15,7 +15,8 @@ from onesigma.targets.c.lanes import BLOCK, layer
 from onesigma.targets.c.render import File, filled, renders
 from onesigma.targets.c.values import Node
 
-# A strip has about this many columns, for the squared weights to be used often.
+# A strip has so many columns at least, for squared weights and overlapping rows to be used often;
+# a kernel of one row, and no squares, needs no more than a row.
 _STRIP_COLUMNS = 64
 
 
@@ -66,7 +67,7 @@ class Geometry:
         """Output rows at once, and the rows of the strip that these need."""
         if self.in_place:
             return self.out[0], 0
-        enough = -(-_STRIP_COLUMNS // self.out[1]) if squares else 1
+        enough = -(-_STRIP_COLUMNS // self.out[1]) if squares or self.kernel[0] > 1 else 1
         rows = min(self.out[0], enough)
         return rows, (rows - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0] + 1
 

@@ -31,22 +31,23 @@ class Int8Cost:
 
     Attributes:
         samples: how many inputs were compared.
-        probs: largest difference of a class probability; of another output, where the model has
-            none, relative to the largest.
-        labels: share of the inputs whose most probable class became another.
-        var: median relative difference of the variances, if the model has any.
+        output: which output was: the probabilities, or the first where the model has none.
+        change: its largest change, relative to its largest value.
+        labels: share of the inputs whose largest element of it became another.
+        var: median relative change of the variances, if the model has any.
     """
 
     samples: int
-    probs: float
+    output: str
+    change: float
     labels: float
     var: float | None
 
     def __str__(self) -> str:
         var = "" if self.var is None else f", variances by {100 * self.var:.2g} % (median)"
         return (
-            f"int8 weights, on {self.samples} inputs: probabilities change by at most "
-            f"{self.probs:.2g}, {100 * self.labels:.2g} % of the classes{var}"
+            f"int8 weights, on {self.samples} inputs: {self.output} change by at most "
+            f"{self.change:.2g}, {100 * self.labels:.2g} % of the labels{var}"
         )
 
 
@@ -153,14 +154,11 @@ def _samples(examples: Sequence[Any] | None, shapes: Sequence[Sequence[int]]) ->
 
 
 def _compared(exact: dict[str, Array], found: dict[str, Array]) -> Int8Cost:
-    name = "probs" if "probs" in exact else next(iter(exact))
-    scale = 1.0 if name == "probs" else float(np.abs(exact[name]).max())
-    changed = np.mean(
-        exact[name].reshape(len(exact[name]), -1).argmax(1)
-        != found[name].reshape(len(found[name]), -1).argmax(1)
-    )
+    output = "probs" if "probs" in exact else next(iter(exact))
+    wanted, got = (run[output].reshape(len(run[output]), -1) for run in (exact, found))
+    change = float(np.abs(wanted - got).max() / np.abs(wanted).max())
+    labels = float(np.mean(wanted.argmax(1) != got.argmax(1)))
     var = None
     if "var" in exact:
         var = float(np.median(np.abs(found["var"] / np.maximum(exact["var"], 1e-30) - 1)))
-    largest = float(np.abs(exact[name] - found[name]).max()) / scale
-    return Int8Cost(len(exact[name]), largest, float(changed), var)
+    return Int8Cost(len(wanted), output, change, labels, var)

@@ -119,8 +119,7 @@ def _concat(b: Builder, *parts: Known, axis: int) -> Value:
     shape[axis] = sum(x.shape[axis] for x in values)
     result, start = whole(Storage(b.name, tuple(shape)), truth=values[0].truth), 0
     for x in values:
-        if x.size:
-            b.copy(x, result.sliced(axis, start, x.shape[axis]))
+        b.copy(x, result.sliced(axis, start, x.shape[axis]))
         start += x.shape[axis]
     return result
 
