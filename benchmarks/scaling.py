@@ -84,12 +84,14 @@ def main() -> None:
         print(text_table((name, "plain ms", *SHOWN), rows, numbers=True), end="\n\n", flush=True)
     curves = {
         LABELS[name]: {
-            line: [(value, point[line]) for value, point in figures[name].items() if line in point]
+            line.removeprefix("one pass, "): [
+                (value, point[line]) for value, point in figures[name].items() if line in point
+            ]
             for line in SHOWN
         }
         for name in GRIDS
     }
-    growth(curves, options.output, title="Time over the plain network", note=NOTE)
+    growth(curves, options.output, title="Time of one pass over the plain network", note=NOTE)
     with replacing(options.output.with_suffix(".json")) as temporary:
         temporary.write_text(json.dumps(figures, indent=2))
     print(f"Picture: {options.output}")

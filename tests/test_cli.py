@@ -119,7 +119,8 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["demo", "--help"], ["reproduce", "--help"], ["--version"]]
+    "arguments",
+    [["--help"], *([name, "--help"] for name in ("demo", "convert", "reproduce")), ["--version"]],
 )
 def test_help_and_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

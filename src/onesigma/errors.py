@@ -6,7 +6,7 @@
     ├── NoRandomness      nothing in the model is random: there is no doubt to carry
     ├── ModelError        the model itself is unfit (NaN weights, several outputs, …)
     ├── InputError        an example, a prior or an input of the wrong kind
-    ├── FileError         a saved model is truncated, altered or of another format; or a full disk
+    ├── FileError         a model's file is truncated, altered or of another format; or a full disk
     ├── ExportError       a file for another runtime cannot be made, or gives other answers
     ├── PackageError      an optional package is not installed
     └── DataError         a dataset is absent or is not what it should be
@@ -40,7 +40,7 @@ class InputError(OnesigmaError):
 
 
 class FileError(OnesigmaError):
-    """A saved model cannot be read, or a model cannot be saved."""
+    """A model's file cannot be read (or not be trusted), or a model cannot be saved."""
 
 
 class ExportError(OnesigmaError):

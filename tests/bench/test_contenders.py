@@ -14,6 +14,7 @@ from onesigma.bench import programs
 from onesigma.bench.bench import check
 from onesigma.bench.contenders import (
     AS_SAVED,
+    CALIBRATED,
     MODES,
     PLAIN,
     Contender,
@@ -48,7 +49,7 @@ def entries(model, tmp_path_factory) -> dict[str, Contender]:
 
 def test_who_takes_part(entries):
     rest = ["MC-3, one batch", "MC-3, loop", "ensemble of 2", "ApDeepSense"]
-    assert list(entries) == [PLAIN, *MODES, *rest]
+    assert list(entries) == [PLAIN, *MODES, CALIBRATED, *rest]
     assert len(entries["MC-3, loop"].programs) == 3
     assert len(set(entries["MC-3, loop"].programs)) == 1
     assert len(set(entries["ensemble of 2"].programs)) == 2
@@ -106,9 +107,10 @@ def test_a_saved_calibration_is_measured_as_it_is(model):
     tuned = replace(model.settings, mean="frozen", tuning={"linear": {"gain": 1.5}})
     calibrated = model.replaced(settings=tuned)
     made = target.one_passes(calibrated, examples())
-    assert list(made) == [*MODES, AS_SAVED]
+    assert list(made) == [*MODES, CALIBRATED, AS_SAVED]
     assert made[AS_SAVED] is calibrated
     assert all(not made[name].settings.tuning for name in MODES)
+    assert made[CALIBRATED].settings.tuning["linear"]["gain"] != 1.5
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((5, 3), 1), ((5, 3), -1), ((2, 3, 4), 1)])

@@ -182,6 +182,13 @@ def test_truncated_anywhere(tmp_path):
             onesigma.read_onnx(path, dropout=DROPOUT)
 
 
+def test_names_that_are_no_text(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(classifier().SerializeToString().replace(b"relu1", b"rel\xff1"))
+    with pytest.raises(FileError, match=r"rel\\xff1.* is no text"):
+        onesigma.read_onnx(path)
+
+
 @pytest.mark.parametrize("content", [b"not ONNX at all", b"\x00" * 64, b"PK\x03\x04" * 9])
 def test_another_format(content, tmp_path):
     path = tmp_path / "m.onnx"
@@ -235,6 +242,23 @@ BOMBS = {
         [node("Pad", ["w", "pads"], ["p"]), node("ReduceMean", ["p"], ["s"])],
         r"\(Pad\) makes a tensor of shape .* too large",
     ),
+    "doubling": (
+        [node("Concat", [f"d{i}"] * 1000, [f"d{i + 1}"], name=f"d{i}", axis=0) for i in range(4)]
+        + [node("ReduceSum", ["d4"], ["s"])],
+        r"'d2' \(Concat\): a constant of shape",
+    ),
+    "a sum": (
+        [
+            node("Transpose", ["long"], ["t"]),
+            node("Add", ["t", "long"], ["p"]),
+            node("ReduceSum", ["p"], ["s"]),
+        ],
+        r"\(Add\): a constant of shape",
+    ),
+    "rows again and again": (
+        [node("Gather", ["long", "often"], ["g"]), node("ReduceSum", ["g"], ["s"])],
+        r"\(Gather\): a constant of shape",
+    ),
     "a product": (
         [
             node("Transpose", ["long"], ["t"]),
@@ -253,6 +277,8 @@ def test_small_files_that_ask_for_much_memory(name, tmp_path):
         "big": ints(WIDE, WIDE),
         "w": numbers(1, 1),
         "long": numbers(1, 20_000),
+        "often": np.zeros(20_000, np.int64),
+        "d0": numbers(1, 1),
         "pads": ints(0, WIDE * WIDE, 0, 0),
         "zero": np.array(0),
         "many": np.array(10**12),

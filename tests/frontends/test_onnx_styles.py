@@ -11,6 +11,7 @@ import torch
 from onnx_files import ints, model, node, numbers, run, written
 
 import onesigma
+from onesigma import cli
 
 
 def number(value):
@@ -309,6 +310,37 @@ def test_constants_are_folded(tmp_path):
     module = onesigma.read_onnx(path, dropout={})
     assert [step.node.op for step in module.steps()] == ["Linear"]
     assert [tuple(p.shape) for p in module.parameters()] == [(5, 4)]
+
+
+def test_a_network_that_takes_positive_numbers_only(tmp_path):
+    """A logarithm first, as of spectrograms: it is compared, and converted, on such numbers."""
+    nodes = [
+        node("Log", ["x"], ["l"]),
+        node("Gemm", ["l", "w"], ["h"]),
+        node("Relu", ["h"], ["r"], name="relu"),
+        node("Gemm", ["r", "v"], ["out"]),
+    ]
+    weights = {"w": numbers(5, 4), "v": numbers(4, 3)}
+    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["n", 5]}, weights))
+    module = onesigma.read_onnx(path, dropout={"relu": 0.5})
+    assert (module.examples(3)[0] > 0).all()
+    options = ["-o", str(tmp_path / "out.onnx"), "--dropout", "relu=0.5"]
+    assert cli.main(["convert", str(path), *options]) == 0
+
+
+def test_an_answer_that_is_no_number(tmp_path):
+    nodes = [node("Sub", ["x", "x"], ["z"]), node("Div", ["x", "z"], ["out"])]
+    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["n", 5]}))
+    with pytest.raises(onesigma.ModelError, match="answers random inputs with NaN"):
+        onesigma.read_onnx(path, dropout={})
+
+
+def test_second_outputs_are_not_computed(tmp_path):
+    pool = node("MaxPool", ["x"], ["p", "indices"], kernel_shape=[2])
+    cast = node("Cast", ["indices"], ["out"], to=1, name="cast")
+    path = written(tmp_path / "m.onnx", model([pool, cast], {"x": ["n", 2, 6]}))
+    with pytest.raises(onesigma.UnsupportedOp, match=r"node 'cast' .* needs 'indices', a second"):
+        onesigma.read_onnx(path, dropout={})
 
 
 def test_an_output_that_nothing_reaches(tmp_path):

@@ -1,4 +1,4 @@
-"""The whole zoo as ONNX: the same answers in onnxruntime, and in other runtimes where installed.
+"""The whole zoo as ONNX: the same answers in onnxruntime, in C, and in other runtimes if installed.
 
 Each network is converted and exported once: its tests stand next to each other.
 """
@@ -19,6 +19,8 @@ from onesigma.targets.agreement import columns, mismatch
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+
+from onesigma.targets.c import generate, verify  # noqa: E402
 
 BATCHES = (1, 3, 8)
 # MNN interpolates in an order of its own.
@@ -71,6 +73,18 @@ def test_the_graph_is_plain(name, path):
     )
     for value in (*model.graph.input, *model.graph.output):
         assert value.type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_c_agrees(name, path, tmp_path):
+    if verify.TARGETS["host"].missing:
+        pytest.skip(verify.TARGETS["host"].missing)
+    generated = generate(path, tmp_path)
+    inputs = [x.numpy() for x in inputs_for(name, 3)]
+    samples = [
+        {k: x[i : i + 1] for k, x in zip(generated.inputs, inputs, strict=True)} for i in range(3)
+    ]
+    ran = verify.run(generated, samples, flags=["-O0"])
+    assert verify.largest_mismatch(path, ran, samples) < 1e-4
 
 
 def test_openvino_agrees(name, path):

@@ -83,6 +83,7 @@ def run(options: argparse.Namespace) -> None:
         converted,
         options.output,
         opset=options.opset,
+        example_input=model.examples(model.input_shapes[0][0] or 3),
         input_names=model.input_names,
         plain=(model.output_name, model) if options.keep_output else None,
     )

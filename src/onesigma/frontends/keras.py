@@ -48,6 +48,7 @@ class KerasNetwork(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
+        # Keras has no public way to all layers, those of nested models included.
         layers = list(model._flatten_layers(include_self=False))
         _refuse_shared_masks(layers)
         self._keras = _Shared(model)
@@ -156,8 +157,14 @@ def _not_carried(layers: list[Any]) -> tuple[str, ...]:
     return tuple(
         f"{layer.name} ({type(layer).__name__}) acts in training only and is NOT carried"
         for layer in layers
-        if type(layer).__name__ in _NOT_CARRIED or getattr(layer, "dropout", None)
+        if type(layer).__name__ in _NOT_CARRIED or _drops_inside(layer)
     )
+
+
+def _drops_inside(layer: Any) -> bool:
+    """A rate of its own, as attention and recurrent layers have; a layer of that name is seen."""
+    rate = getattr(layer, "dropout", 0)
+    return isinstance(rate, int | float) and rate > 0
 
 
 def _free_name(module: nn.Module, name: str) -> str:

@@ -33,8 +33,8 @@ def read_onnx(
 ) -> OnnxModule:
     """Read a classifier from an ONNX file, as PyTorch, tf2onnx and Keras write them.
 
-    The network is compared with ONNX Runtime each time it is read. Nothing in the file is trusted:
-    it names no file outside its own folder, and takes no more memory than it is large.
+    The network is compared with ONNX Runtime each time it is read. The file is not trusted: no
+    file outside its folder is opened, and no memory taken that is out of proportion.
 
     Args:
         path: the ``.onnx`` file; weights in files of their own must lie in its folder.

@@ -23,8 +23,15 @@ OLDEST_OPSET = 9
 MAX_BYTES = 2**31 - 1
 # TensorProto.DataType by its number, as numpy calls it. Half precision and quantised types are
 # left out: a variance underflows in them.
-DTYPES = {1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool"} | {
-    11: "float64"
+DTYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    11: "float64",
 }
 
 

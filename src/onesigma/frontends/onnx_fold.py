@@ -73,7 +73,7 @@ def _with_open_batch(graph: Graph) -> Graph:
     constants, nodes = dict(graph.constants), []
     for node in graph.nodes:
         shape = constants.get(node.inputs[1]) if node.op == "Reshape" else None
-        sizes = [] if shape is None else [int(n) for n in shape]
+        sizes = [] if shape is None else [int(n) for n in shape.reshape(-1)]
         if len(sizes) > 1 and sizes[0] == graph.batch and 0 not in sizes:
             name = f"{node.inputs[1]}:open"
             constants[name] = np.array([0 if -1 in sizes else -1, *sizes[1:]])

@@ -68,6 +68,7 @@ def parse(model: Any, file: str) -> Graph:
         UnsupportedOp: control flow, ops of a foreign domain.
     """
     graph = model.graph
+    _check_text(graph, file)
     if graph.sparse_initializer:
         raise UnsupportedOp(f"{file} holds sparse weights: store them densely.")
     constants = {t.name: array(t, f"{file}, weight '{t.name}'") for t in graph.initializer}
@@ -85,6 +86,18 @@ def parse(model: Any, file: str) -> Graph:
         tuple(_needed(nodes, output)),
         constants,
     )
+
+
+def _check_text(graph: Any, file: str) -> None:
+    """Protobuf hands out what is no UTF-8 as bytes, and lets it pass."""
+    named = (*graph.node, *graph.initializer, *graph.input, *graph.output)
+    names = [each.name for each in named]
+    for node in graph.node:
+        names += [node.op_type, node.domain, *node.input, *node.output]
+        names += [attribute.name for attribute in node.attribute]
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise FileError(f"{file}: the name {wrong[0]!r} is no text; the file is damaged.")
 
 
 def _nodes(graph: Any, file: str) -> list[Node]:

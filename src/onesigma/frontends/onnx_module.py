@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onesigma.errors import ModelError, OnesigmaError
+from onesigma.errors import ModelError, OnesigmaError, UnsupportedOp
 from onesigma.frontends.onnx_dropout import Dropout
 from onesigma.frontends.onnx_graph import Array, Graph, Node
 from onesigma.frontends.onnx_ops import NUMBERS, OPS, Value
@@ -35,7 +35,7 @@ def apply(node: Node, opset: int, values: Sequence[Value]) -> tuple[Any, ...]:
             options = {"opset": opset, "outputs": len(node.outputs), **node.attributes}
             result = OPS[node.op](*values, **options)
     except OnesigmaError as error:
-        raise type(error)(f"{node}: {error}.") from error
+        raise type(error)(f"{node}: {str(error).rstrip('.')}.") from error
     except Exception as error:
         shapes = ", ".join("–" if v is None else str(tuple(v.shape)) for v in values)
         raise ModelError(f"{node} cannot be computed on shapes {shapes}: {error}") from error
@@ -87,6 +87,7 @@ class OnnxModule(nn.Module):
         self.input_shapes = [each.shape for each in graph.inputs]
         self.input_dtypes = [getattr(torch, each.dtype) for each in graph.inputs]
         self.output_name = graph.output
+        self.takes_positive = False
         # Where the module has each weight, and each node, of the file.
         self._weights: dict[str, str] = {}
         self._steps: list[str] = []
@@ -112,7 +113,7 @@ class OnnxModule(nn.Module):
         return name
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        output: Tensor = self.values(*inputs)[self.output_name]
+        output: Tensor = _known(self.output_name, self.values(*inputs), "the output")
         return output
 
     def values(self, *inputs: Tensor) -> dict[str, Any]:
@@ -120,7 +121,8 @@ class OnnxModule(nn.Module):
         known: dict[str, Any] = dict(zip(self.input_names, inputs, strict=True))
         known |= {name: attrgetter(path)(self) for name, path in self._weights.items()}
         for step in self.steps():
-            values = (known[s] if isinstance(s, str) else s for s in step.sources)
+            user = str(step.node)
+            values = (_known(s, known, user) if isinstance(s, str) else s for s in step.sources)
             known |= zip(step.node.outputs, step(*values), strict=False)
         return known
 
@@ -132,7 +134,9 @@ class OnnxModule(nn.Module):
         return {path: attrgetter(path)(self).node.name for path in self._steps}
 
     def examples(self, batch: int) -> tuple[Tensor, ...]:
-        """Random inputs of the shapes that the file declares; zeros for integers."""
+        """Random inputs of the shapes that the file declares, normal ones or, where the network
+        ``takes_positive`` ones only, their absolute values; zeros for integers.
+        """
         generator = torch.Generator().manual_seed(0)
         inputs = []
         for shape, dtype in zip(self.input_shapes, self.input_dtypes, strict=True):
@@ -141,8 +145,14 @@ class OnnxModule(nn.Module):
                 raise ModelError(f"An input of shape {tuple(size)} is more than any network takes.")
             real = dtype.is_floating_point
             drawn = torch.randn(size, generator=generator) if real else torch.zeros(size)
-            inputs.append(drawn.to(dtype))
+            inputs.append((drawn.abs() if self.takes_positive else drawn).to(dtype))
         return tuple(inputs)
+
+
+def _known(name: str, values: Mapping[str, Any], user: str) -> Any:
+    if name not in values:
+        raise UnsupportedOp(f"{user} needs '{name}', a second output of a node: not supported.")
+    return values[name]
 
 
 def _weight(values: Array) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,11 +66,13 @@ def random_inputs(model: Model, samples: int = 2, scale: float = 1.5) -> list[di
     ]
 
 
-def assert_agrees(model: Model, folder: Path, samples: list[dict] | None = None) -> Generated:
+def assert_agrees(
+    model: Model, folder: Path, samples: list[dict] | None = None, flags: Sequence[str] = ()
+) -> Generated:
     """Compile with warnings as errors and sanitizers on, run, compare every output."""
     proto, samples = model.proto(), samples or random_inputs(model)
     generated = generate(proto, folder)
-    ran = verify.run(generated, samples, flags=verify.SANITIZERS)
+    ran = verify.run(generated, samples, flags=[*verify.SANITIZERS, *flags])
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     for sample, found in zip(samples, ran.outputs, strict=True):
         expected = session.run(model.outputs, sample)

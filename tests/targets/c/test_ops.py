@@ -25,10 +25,28 @@ def normal(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-UNARY = """Abs Ceil Celu Cos Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Mish Neg Reciprocal
-Relu Round Selu Sigmoid Sign Sin Softplus Softsign Tanh ThresholdedRelu Gelu Identity""".split()
+UNARY = (
+    *(
+        "Abs",
+        "Ceil",
+        "Celu",
+        "Cos",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+    ),
+    *("Identity", "LeakyRelu", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid"),
+    *("Sign", "Sin", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"),
+)
 CASTS = ("Truth", "Truncate", "UnTruth")  # what a Cast becomes
-BINARY = "Add Div Max Min Mul PRelu Sub Sum Greater GreaterOrEqual Less LessOrEqual".split()
+BINARY = (
+    *("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub", "Sum"),
+    *("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+)
 
 
 def test_elementwise(tmp_path):
@@ -144,7 +162,9 @@ CONVOLUTIONS = [  # input, weights, options
 ]
 
 
-def test_convolutions(tmp_path):
+@pytest.mark.parametrize("vectors", [0, 1])
+def test_convolutions(vectors, tmp_path):
+    """In both forms of the kernels: for cores with vector instructions and without."""
     names = {f"x{i}": (1, *shape) for i, (shape, _, _) in enumerate(CONVOLUTIONS)}
     m = Model(**names)
     for name, (_, weight, options) in zip(names, CONVOLUTIONS, strict=True):
@@ -152,7 +172,7 @@ def test_convolutions(tmp_path):
         m.op("Conv", name, m.constant(normal(*weight)), **options)
     padded = m.op("Pad", "x0", m.sizes(0, 0, 1, 2, 0, 0, 0, 1), output=False)
     m.op("Conv", padded, m.constant(normal(4, 6, 3, 3)), pads=[1, 0, 0, 0])
-    assert_agrees(m, tmp_path, random_inputs(m, 1))
+    assert_agrees(m, tmp_path, random_inputs(m, 1), [f"-DVECTORS={vectors}"])
 
 
 def test_other_layers(tmp_path):

@@ -23,21 +23,21 @@ from onesigma.frontends.onnx_ops.table import Numbers, as_tensor, axes_of, sizes
 MAX_ELEMENTS = 2**28
 
 NUMBERS: dict[str, Callable[..., Any]] = {
+    "Identity": lambda x: x,
+    "Shape": lambda x, start=0, end=None: np.array(x.shape[start:end]),
+    "Transpose": lambda x, perm=None: np.transpose(x, perm),
+}
+_OF_EACH_ELEMENT: dict[str, Callable[..., Any]] = {
     "Add": lambda a, b: a + b,
+    "Ceil": np.ceil,
     "Equal": lambda a, b: np.asarray(a == b),
     "Floor": np.floor,
-    "Ceil": np.ceil,
-    "Identity": lambda x: x,
     "Max": lambda *values: reduce(np.maximum, values),
     "Min": lambda *values: reduce(np.minimum, values),
     "Mul": lambda a, b: a * b,
     "Neg": np.negative,
-    "Shape": lambda x, start=0, end=None: np.array(x.shape[start:end]),
     "Sub": lambda a, b: a - b,
     "Where": lambda condition, a, b: np.where(condition.astype(bool), a, b),
-    "Concat": lambda *parts, axis: np.concatenate(parts, axis),
-    "Gather": lambda x, indices, axis=0: np.take(x, indices.astype(np.int64), axis),
-    "Transpose": lambda x, perm=None: np.transpose(x, perm),
 }
 
 
@@ -57,6 +57,30 @@ def bounded(shape: Sequence[Any]) -> list[Any]:
     if prod(n for n in shape if isinstance(n, int)) > MAX_ELEMENTS:
         raise ModelError(f"a constant of shape {tuple(shape)} is more than any network needs")
     return list(shape)
+
+
+def _of_each_element(function: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(*values: Numbers) -> Any:
+        bounded(np.broadcast_shapes(*(value.shape for value in values)))
+        return function(*values)
+
+    return apply
+
+
+for _name, _function in _OF_EACH_ELEMENT.items():
+    numbers(_name)(_of_each_element(_function))
+
+
+@numbers("Concat")
+def concat(*parts: Numbers, axis: int) -> Numbers:
+    bounded([sum(part.size for part in parts)])
+    return np.concatenate(parts, axis)
+
+
+@numbers("Gather")
+def gather(x: Numbers, indices: Numbers, *, axis: int = 0) -> Numbers:
+    bounded([indices.size, x.size // max(1, x.shape[axis])])
+    return np.asarray(np.take(x, indices.astype(np.int64), axis))
 
 
 @numbers("Cast")
@@ -116,6 +140,7 @@ def reduce_prod(
 @numbers("Div")
 def div(a: Numbers, b: Numbers) -> Numbers:
     """Whole numbers are cut towards zero; sizes that are symbols are never below it."""
+    bounded(np.broadcast_shapes(a.shape, b.shape))
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     if object in (a.dtype, b.dtype):

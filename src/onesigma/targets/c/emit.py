@@ -14,9 +14,10 @@ from onesigma.targets.c.render import RENDERERS, File, filled
 from onesigma.targets.c.values import Graph, Storage, Value
 from onesigma.version import __version__
 
+# Words of C, and names of our own in the same places.
 _RESERVED = (
-    " auto bool break case char const continue default do double else enum extern false float for "
-    "goto if inline int label long register restrict return short signed sizeof static struct "
+    " arena auto bool break case char const continue default do double else enum extern false float for "
+    "goto if inline int label long out register restrict return short signed sizeof static struct "
     "switch true typedef union unsigned void volatile while "
 )
 

@@ -116,7 +116,7 @@ def run(
 def _call(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
-        raise ExportError(f"{command[0]} failed ({done.returncode}):\n{done.stderr[-4000:]}")
+        raise ExportError(f"{command[0]} failed ({done.returncode}):\n{done.stderr[:4000]}")
     return done.stdout
 
 
@@ -133,6 +133,7 @@ def flash(generated: Generated, target: str = "cortex-m4") -> int:
 
 
 _MAIN = """\
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -190,7 +191,7 @@ static void end(int sample)
 def _main(generated: Generated, samples: Sequence[Sample], counts: bool) -> str:
     inputs = []
     for name, size in generated.inputs.items():
-        rows = [", ".join(literal(float(x)) for x in np.ravel(s[name])) for s in samples]
+        rows = [",\n".join(literal(float(x)) for x in np.ravel(s[name])) for s in samples]
         body = ",\n".join(f"{{{row}}}" for row in rows)
         inputs.append(f"static const float in_{_c(name)}[{len(samples)}][{size}] = {{\n{body}}};")
     shows = []
