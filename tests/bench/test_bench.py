@@ -75,7 +75,7 @@ def test_what_is_not_installed_is_left_out_with_a_word(two_files, monkeypatch):
     assert result.skipped == {"OpenVINO": "not installed (openvino)"}
     assert {row.runtime for row in result.rows} == {"onnxruntime"}
     assert "left out: OpenVINO: not installed (openvino)" in show(result)
-    with pytest.raises(PackageError, match="None of the runtimes"):
+    with pytest.raises(PackageError, match=r"can be used\. OpenVINO: not installed"):
         start(two_files, plan(runtimes=("openvino",))).run()
 
 
@@ -190,6 +190,11 @@ def test_the_command(files, tmp_path, capsys, monkeypatch):
     command = ["bench", str(files / "full.onnx"), str(files / "lowrank.onnx"), "--quick"]
     assert cli.main([*command, "--batch", "2"]) == 0
     assert "threads 1, batch 2" in capsys.readouterr().out
+
+
+def test_an_onnx_file_cannot_go_back_to_pytorch(files, capsys):
+    assert cli.main(["bench", str(files / "full.onnx"), "--runtimes", "eager"]) == 1
+    assert "runs in onnxruntime, openvino, not in eager" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--batch", "0"], ["--runtimes", "abacus"]])

@@ -93,7 +93,8 @@ class Bench:
                 self.result.skipped[runtime(name).NAME] = words
         names = [name for name, packages in lacking.items() if not packages]
         if not names:
-            raise PackageError(f"None of the runtimes is installed: {self.result.skipped}")
+            words = "; ".join(f"{name}: {why}" for name, why in self.result.skipped.items())
+            raise PackageError(f"None of the runtimes can be used. {words}.")
         self.result.machine["runtimes"] = {name: title(name) for name in names}
         return names
 

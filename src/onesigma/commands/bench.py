@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from onesigma.bench.runtimes import FROM_ONNX, RUNTIMES
 from onesigma.commands.options import Commands, add_json, add_output, bar, command, print_json
+from onesigma.errors import InputError
 
 if TYPE_CHECKING:
     from onesigma.bench.bench import Plan
@@ -76,11 +77,14 @@ def _plan(options: argparse.Namespace) -> Plan:
     from onesigma.bench.bench import Plan
 
     quick = options.quick
-    usual: tuple[str, ...] = ("eager", "onnxruntime") if quick else RUNTIMES
+    runtimes: tuple[str, ...] = ("eager", "onnxruntime") if quick else RUNTIMES
     if options.model and options.model[0].suffix == ".onnx":
-        usual = tuple(name for name in usual if name in FROM_ONNX)
+        runtimes = tuple(name for name in runtimes if name in FROM_ONNX)
+        if strange := set(options.runtimes or ()) - set(FROM_ONNX):
+            known, unknown = ", ".join(FROM_ONNX), ", ".join(sorted(strange))
+            raise InputError(f"An .onnx file runs in {known}, not in {unknown}.")
     return Plan(
-        runtimes=tuple(options.runtimes or usual),
+        runtimes=tuple(options.runtimes or runtimes),
         threads=tuple(options.threads or ((1,) if quick else (1, 2))),
         batches=tuple(options.batch or ((1,) if quick else (1, 8, 64))),
         repeats=50 if quick else 200,

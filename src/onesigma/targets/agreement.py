@@ -96,7 +96,7 @@ def checking_runtime() -> tuple[str, Callable[[bytes], Any]]:
         return f"onnx.reference {version('onnx')}", evaluator
     onnxruntime = import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # its warnings are about its own optimiser
+    options.log_severity_level = 4  # warnings are about its own optimiser, and errors are raised
     start = partial(
         onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"]
     )

@@ -299,8 +299,8 @@ def test_modes_of_convert(options, tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(
         *(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Dropout(0.4)),
-        *(nn.Conv2d(6, 6, 3, stride=2, groups=3), nn.BatchNorm2d(6), nn.ReLU6(), nn.Dropout(0.4)),
-        *(nn.Conv2d(6, 9, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(9, 4)),
+        *(nn.Conv2d(6, 9, 3, stride=2), nn.BatchNorm2d(9), nn.ReLU(), nn.Dropout(0.4)),
+        *(nn.Conv2d(9, 9, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(9, 4)),
     )
     x = torch.randn(3, 3, 8, 9)
     model = onesigma.convert(network.eval(), x, **options)
