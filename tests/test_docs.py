@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = (
     "README.md",
     "docs/fidelity.md",
+    "docs/microcontroller.md",
     "docs/noise.md",
     "docs/onnx.md",
     "src/onesigma/rules/README.md",

@@ -101,4 +101,4 @@ def test_speech_is_mixed_with_noise_at_the_stated_ratio(monkeypatch):
 def test_without_ambient_noise_the_error_says_what_to_fetch(tmp_path, monkeypatch):
     monkeypatch.setenv("ONESIGMA_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DataError, match=r"ambient noise, and there is none.*ESC-50"):
-        conditions._ambient(tmp_path)
+        conditions.ambient_noise(tmp_path)

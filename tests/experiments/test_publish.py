@@ -18,7 +18,8 @@ def output(tmp_path_factory):
     for name in pictures.CAPTIONS:  # empty: drawing has tests of its own, and takes seconds
         for kind in ("png", "svg"):
             (folder / "speech" / f"{name}.{kind}").write_text("<svg></svg>")
-    report_html.write([made], [folder / "speech"], folder / "report.html")
+    report_html.write([made], [folder / "speech"], folder / "report-speech.html")
+    (folder / "report-speech-quick.html").write_text("a look")
     return folder
 
 
@@ -27,7 +28,7 @@ def test_tables_figures_and_report_are_copied_and_nothing_else(output, tmp_path)
     found = {path for path in (tmp_path / "results").rglob("*") if path.is_file()}
     assert found == set(written)
     names = {path.name for path in found}
-    assert {"README.md", "report.html", "results.json", "goals.csv", "noise.svg"} <= names
+    assert {"README.md", "report-speech.html", "results.json", "goals.csv", "noise.svg"} <= names
     assert not [name for name in names if name.startswith("trial") or name.endswith(".png")]
     assert (tmp_path / "results/speech/goals.csv").read_text() == (
         output / "speech/goals.csv"
@@ -59,7 +60,7 @@ def test_what_a_person_wrote_above_the_marker_stays(output, tmp_path):
 def test_a_report_too_large_for_a_repository_is_left_out(output, tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "MOST_BYTES", 10)
     publish.publish(output, tmp_path)
-    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "report-speech.html").exists()
 
 
 def test_without_a_finished_run_nothing_is_written(tmp_path):

@@ -136,6 +136,10 @@ def test_what_only_looks_alike_is_left_alone(nodes, tmp_path):
         ([node("MatMul", ["x", "m"], ["p"]), node("Add", ["v", "p"], ["out"])], ["Linear"]),
         ([node("MatMul", ["x", "m"], ["p"]), node("Add", ["p", "c"], ["out"])], ["Linear", "Add"]),
         ([node("Gemm", ["x", "m", "row"], ["out"])], ["Linear"]),
+        (
+            [node("Gemm", ["x", "m", "v"], ["p"]), node("Add", ["p", "v"], ["out"])],
+            ["Linear", "Add"],
+        ),
         ([node("Gemm", ["x", "m"], ["out"], alpha=2.0)], ["Gemm"]),
         (
             [

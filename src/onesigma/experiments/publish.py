@@ -20,7 +20,6 @@ from onesigma.experiments.trial import read_json
 from onesigma.whole_file import replacing
 
 MARKER = "<!-- Written by onesigma.experiments.publish from here on. -->"
-REPORT = "report.html"
 FILES = (tables.RESULTS, "results.txt", "table1.csv", "labelled.csv", "foreign.csv", "goals.csv")
 # A repository is no place for large files.
 MOST_BYTES = 3 << 20
@@ -40,9 +39,9 @@ def publish(output: Path, folder: Path) -> list[Path]:
         raise InputError(f"No finished run in {output}: run onesigma reproduce first.")
     names = [*FILES, *(f"{name}.svg" for name in pictures.CAPTIONS)]
     wanted = [Path(task) / name for task in found for name in names]
-    report = output / REPORT
-    if report.is_file() and report.stat().st_size <= MOST_BYTES:
-        wanted.append(Path(REPORT))
+    for report in ("report.html", *(f"report-{task}.html" for task in found)):
+        if (output / report).is_file() and (output / report).stat().st_size <= MOST_BYTES:
+            wanted.append(Path(report))
     for name in wanted:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with replacing(folder / name) as temporary:

@@ -109,7 +109,9 @@ class _Fusing:
     def _matches_op(self, pattern: Any, name: str, match: _Match) -> Iterator[_Match]:
         op, *parts = pattern
         node = self.makers.get(name)
-        if node is None or node.op not in _ALIASES.get(op, (op,)) or len(node.inputs) < len(parts):
+        if node is None or node.op not in _ALIASES.get(op, (op,)):
+            return
+        if len(node.inputs) != len(parts) and op != "average":  # of which axes may be an input
             return
         grown = replace(match, nodes=(*match.nodes, node))
         orders = permutations(parts) if op in _COMMUTATIVE else [tuple(parts)]
@@ -174,7 +176,8 @@ def _averages_last(match: _Match, fusing: _Fusing) -> bool:
                 return False
     size = fusing.values[match.bound["x"]].shape[-1]
     shapes = [fusing.constant(match, letter).shape for letter in "WB"]
-    return all(shape and shape[-1] == size == math.prod(shape) for shape in shapes)
+    along = all(shape and shape[-1] == size == math.prod(shape) for shape in shapes)
+    return along and fusing.constant(match, "E").size == 1
 
 
 def _layer_norm(match: _Match, fusing: _Fusing) -> dict[str, Any]:

@@ -142,6 +142,8 @@ def test_options_are_checked(full, tmp_path):
         generate(full, tmp_path / "x", input_shapes=[(1, 2, 12)] * 2)
     with pytest.raises(InputError, match="is a file"):
         generate(full, tmp_path / "file")
+    with pytest.raises(InputError, match="create it first"):
+        generate(full, tmp_path / "x" / "y")
     with pytest.raises(InputError, match="no such file"):
         generate(tmp_path / "absent.onnx", tmp_path / "x")
     with pytest.raises(InputError, match="choose 'onnx' or 'c'"):

@@ -129,7 +129,7 @@ def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Callabl
         dims = axes_of(listed, axes) or []
         if not dims and noop_with_empty_axes:
             return x
-        return function(x, dims or list(range(x.dim())), bool(keepdims))
+        return function(x, dims or list(range(x.dim())), keepdims == 1)
 
     return apply
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onesigma.targets.c.conv_kernels import CONV, PLAIN, SPAN, STRIP, STRUCTS, kernel
+from onesigma.targets.c.conv_driver import CONV, PLAIN, SPAN, STRIP, STRUCTS
+from onesigma.targets.c.conv_kernels import kernel
 from onesigma.targets.c.lanes import BLOCK, layer
 from onesigma.targets.c.render import File, filled, renders
 from onesigma.targets.c.values import Node

@@ -16,9 +16,9 @@ from onesigma.version import __version__
 
 # Words of C, and names of our own in the same places.
 _RESERVED = (
-    " arena auto bool break case char const continue default do double else enum extern false float for "
-    "goto if inline int label long out register restrict return short signed sizeof static struct "
-    "switch true typedef union unsigned void volatile while "
+    " arena auto bool break case char const continue default do double else enum extern false "
+    "float for goto if inline int label long out register restrict return short signed sizeof "
+    "static struct switch true typedef union unsigned void volatile while "
 )
 
 _HEADER = """\
@@ -147,7 +147,7 @@ def emit(graph: Graph, steps: Sequence[Step], memory: Plan, names: Names, int8: 
 def _block(index: int, step: Step, file: File, memory: Plan, names: Names) -> list[str]:
     file.scratch = f"arena + {memory.scratch.get(index, 0)}"
     lines = _lines(step, file)
-    comment = re.sub(r"[^\w ,.:+-]", "_", step.name)
+    comment = re.sub(r"[^\w ,.:+-]", "_", step.name, flags=re.ASCII)
     head = f"    {names.model.upper()}_STEP({index});"
     return [head, f"    {{ /* {comment} */", *(f"        {line}" for line in lines), "    }"]
 

@@ -99,6 +99,8 @@ def generate(
         raise InputError(f"name={name!r}: lower-case letters, digits and underscores are needed.")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give a folder.")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder.parent} is not a folder: create it first.")
     proto = load(model)
     graph, cost = read(proto, input_shapes), None
     if int8:
@@ -113,8 +115,9 @@ def generate(
     folder.mkdir(exist_ok=True)
     source, header = folder / f"{name}.c", folder / f"{name}.h"
     with replacing(source) as new_source, replacing(header) as new_header:
-        new_source.write_text(code.source)
-        new_header.write_text(code.header.replace("@sizes table@", _size_table(*sizes)))
+        new_source.write_text(code.source, encoding="ascii")
+        table = _size_table(*sizes).replace("─", "-")
+        new_header.write_text(code.header.replace("@sizes table@", table), encoding="ascii")
     fields = {k: (graph.types[k], value.size) for k, value in graph.outputs.items()}
     inputs = {k: value.size for k, value in graph.inputs.items()}
     described = tuple(f"{_kind(step)}: {step.name}" for step in steps)

@@ -19,6 +19,7 @@ import torch
 
 from onesigma.errors import ExportError
 from onesigma.targets.agreement import checking_runtime, mismatch
+from onesigma.targets.c import BOARD
 from onesigma.targets.c.elementwise import literal
 from onesigma.targets.c.emit import identifier as _c
 from onesigma.targets.c.generate import Generated
@@ -28,7 +29,6 @@ Array = npt.NDArray[np.float32]
 Sample = Mapping[str, Array]
 WARNINGS = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
-_BOARD = Path(__file__).with_name("cortex_m4")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ TARGETS = {
     "cortex-m4": Target(
         "arm-none-eabi-gcc",
         # Fused multiply-adds, which -std=c99 alone would forbid: one instruction instead of two.
-        (*_M4, "-O2", "-ffp-contract=fast", *_BARE, f"-T{_BOARD / 'link.ld'}", "-Wl,--gc-sections"),
+        (*_M4, "-O2", "-ffp-contract=fast", *_BARE, f"-T{BOARD / 'link.ld'}", "-Wl,--gc-sections"),
         (
             *("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting"),
             *("-icount", "shift=6,sleep=off", "-kernel"),
@@ -102,11 +102,11 @@ def run(
         sources = [str(generated.source), str(main)]
         marks: list[str] = []
         if machine.counts:
-            sources.append(str(_BOARD / "startup.c"))
+            sources.append(str(BOARD / "startup.c"))
             (folder / "mark.h").write_text("void mark(int step);\n")
             prefix = generated.source.stem.upper()
             marks = [f"-D{prefix}_STEP(n)=mark(n)", "-include", str(folder / "mark.h")]
-        include = [f"-I{generated.source.parent}", f"-I{_BOARD}"]
+        include = [f"-I{generated.source.parent}", f"-I{BOARD}"]
         flags = [*WARNINGS, *machine.flags, *flags, *(marks if profile else ()), *include]
         _call([machine.compiler, *flags, *sources, "-o", str(program), "-lm"])
         lines = _call([*machine.emulator, str(program)]).split("\n")
@@ -163,7 +163,7 @@ int main(void)
 }
 """
 
-_NO_BOARD = """\
+_NOBOARD = """\
 static void begin(void) {}
 static void end(int sample) { (void)sample; }
 """
@@ -202,7 +202,7 @@ def _main(generated: Generated, samples: Sequence[Sample], counts: bool) -> str:
     return filled(
         _MAIN,
         name=generated.source.stem,
-        board=counting if counts else _NO_BOARD,
+        board=counting if counts else _NOBOARD,
         inputs="\n".join(inputs),
         count=len(samples),
         arguments=", ".join(f"in_{_c(name)}[sample]" for name in generated.inputs),
