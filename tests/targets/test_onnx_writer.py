@@ -212,7 +212,7 @@ def test_reductions_in_opset_17(op):
         (aten.elu.default, (X, 1.0, 2.0)),
         (aten.softplus.default, (X, 2.0)),
         (aten.gelu.default, (X, {"approximate": "tanh"})),
-        (aten.dropout.default, (X, 0.5, True)),
+        (aten.feature_dropout.default, (IMAGE, 0.5, True)),
         (aten.conv1d.default, (SIGNAL[0], randn(3, 4, 3))),
         (aten.avg_pool1d.default, (SIGNAL, [3], [2], [0], True)),
         (aten.max_pool1d.default, (SIGNAL, [3], [2], [0], [1], True)),
