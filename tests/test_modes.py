@@ -17,7 +17,7 @@ from onesigma.rules.frozen import FROZEN
 from onesigma.rules.lean import LEAN
 
 aten = torch.ops.aten
-NAMES = ("paper_cnn", "residual", "separable", "mlp")
+NAMES = ("paper_cnn", "residual", "separable", "mlp", "mixer")
 
 
 def converted(name: str, **modes: str) -> onesigma.Converted:

@@ -144,6 +144,19 @@ def test_the_sum_over_channels_is_that_of_the_variance_in_full(scale, position, 
     assert torch.allclose(found.expand_as(wanted), wanted)
 
 
+def test_factors_along_another_dimension_are_multiplied_out():
+    """Features last, and as many as there are channels: of the same size, but another thing."""
+    tokens = Factored(random(2, 4, 4), random(4, seed=1), random(2, 4, 1, seed=2))
+    weight = product_weight(5, 4, (3,))
+    rest = (None, [1], [1])
+    found = LOWRANK[aten.conv1d.default].function(tokens, weight, *rest)
+    wanted = RULES[aten.conv1d.default].function(tokens, weight, *rest)
+    assert torch.allclose(found.var, wanted.var)
+    weight = product_weight(5, 4, ())
+    found = LOWRANK[aten.linear.default].function(tokens, weight)
+    assert torch.allclose(found.var, RULES[aten.linear.default].function(tokens, weight).var)
+
+
 @pytest.mark.parametrize("tuned", [{}, {"inherited": 1.3, "fresh": 0.8}])
 @pytest.mark.parametrize("form", ["tensor", "full", "factors", "flat"])
 def test_dropout_is_that_of_the_common_table(form, tuned):

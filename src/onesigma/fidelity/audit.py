@@ -229,7 +229,7 @@ def _output(converted: Converted, inputs: Sequence[Tensor], observed: Observed) 
 def divergence(reference: Tensor, probs: Tensor) -> float:
     """KL(reference ‖ probs) in nats, classes last, mean over the rest."""
     reference, probs = reference.clamp(min=1e-12), probs.clamp(min=1e-12)
-    return float((reference * (reference / probs).log()).sum(-1).mean())
+    return float((reference * (reference / probs).log()).sum(-1).mean().detach())
 
 
 def _correlation(a: Tensor, b: Tensor) -> float:

@@ -82,33 +82,46 @@ def _linear(x: Gaussian, weight: Tensor, bias: Tensor | None = None) -> Gaussian
         field = channel_sum(x.inside, inside.sum(1).unsqueeze(0)).flatten(1)
         position = aten.linear.default(field, inside.sum(0).unsqueeze(0))
     else:
-        position = channel_sum(factored(x), channels)
+        position = channel_sum(factored(x), channels, dim=-1)
     return Factored(aten.linear.default(x.mean, weight, bias), filters, position)
 
 
-def channel_sum(x: Factored, channels: Tensor) -> Tensor:
-    """Σ_c b_c v_c in each group of channels, without ever computing v."""
+def channel_sum(x: Factored, channels: Tensor, *, dim: int = 1) -> Tensor:
+    """Σ_c b_c v_c in each group of channels, without computing v if its factors lie along them.
+
+    ``dim`` is that of the channels: 1, or −1 for the features of a linear layer.
+    """
+    if not _lies_along(x, dim):
+        x = Factored(x.mean, gate=x.var)
     parts = []
-    if x.position is not None or x.gate is not None:
-        scale = x.scale
-        if isinstance(scale, Tensor) and scale.numel() > 1:
-            scale = scale.reshape(channels.shape)
+    if x.product is not None:
+        scale = x.scale.reshape(channels.shape) if isinstance(x.scale, Tensor) else x.scale
         weighted = channels * scale
         if x.gate is not None:
-            part = _sums(x.gate, weighted)
+            part = _sums(x.gate, weighted, dim)
             parts.append(part if x.position is None else part * x.position)
         elif x.position is not None:
             total = weighted.sum(1).reshape(-1, *[1] * (x.mean.dim() - 2))
             parts.append(x.position * total)
     if x.square:
-        parts.append(_sums(x.mean * x.mean, channels * (x.square + _LEAST_SQUARE)))
+        parts.append(_sums(x.mean * x.mean, channels * (x.square + _LEAST_SQUARE), dim))
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
-def _sums(field: Tensor, channels: Tensor) -> Tensor:
-    """Σ_c b_c · field_c in each group; channels are dim 1, or the last one of plain features."""
+def _lies_along(x: Factored, dim: int) -> bool:
+    """Whether the scale is one number for each channel, and the position one for all of them."""
+    if isinstance(x.scale, Tensor):
+        shape = [1] * x.mean.dim()
+        shape[dim] = x.mean.shape[dim]
+        if tuple(x.scale.shape) != tuple(shape[1 if dim == 1 else dim :]):
+            return False
+    return x.position is None or x.position.shape[dim] == 1
+
+
+def _sums(field: Tensor, channels: Tensor, dim: int) -> Tensor:
+    """Σ_c b_c · field_c in each group."""
     dims = field.dim() - 2
-    if dims not in _CONVOLUTIONS or len(channels[0]) * len(channels) != field.shape[1]:
+    if dim != 1 or dims not in _CONVOLUTIONS:
         return aten.linear.default(field, channels)  # type: ignore[no-any-return]
     weight = channels.reshape(*channels.shape, *[1] * dims)
     convolution = _CONVOLUTIONS[dims][0]
