@@ -117,6 +117,15 @@ def test_the_report_says_what_is_approximate(paper):
     assert any("first order" in entry.note for entry in entries)
 
 
+def test_grouped_convolutions_are_exported_by_our_own_table(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.delattr("onesigma.targets.torch_onnx.write")
+    layers = (nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Dropout(0.5), nn.Conv1d(8, 8, 3, groups=2))
+    model = nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6, 3)).eval()
+    grouped = onesigma.convert(model, torch.randn(2, 4, 10), variance="lowrank")
+    assert onesigma.export(grouped, tmp_path / "m.onnx").error < 1e-4
+
+
 @pytest.mark.parametrize("option", [{"mean": "thawed"}, {"variance": "none"}])
 def test_an_unknown_mode_is_refused_with_the_choices(option):
     with pytest.raises(InputError, match="choose one of"):

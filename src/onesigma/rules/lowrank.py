@@ -66,7 +66,9 @@ def _convolution(op: Op, dims: int) -> RuleFunction:
         mean, scale = op(x.mean, weight, *rest), filters.reshape(-1, *[1] * dims)
         if groups == 1:
             return Factored(mean, scale, position)
-        return Factored(mean, scale, gate=position.repeat_interleave(len(weight) // groups, 1))
+        # Each group's field once for each of its filters.
+        copies = [-1, -1, len(weight) // groups, *[-1] * dims]
+        return Factored(mean, scale, gate=position.unsqueeze(2).expand(copies).flatten(1, 2))
 
     return apply
 
