@@ -106,12 +106,14 @@ def fidelity(options: argparse.Namespace) -> dict[str, Any]:
         network, data = NETWORKS[name](None, options.cache)
     generator = torch.Generator().manual_seed(0)
     x = data.test.inputs[torch.randperm(len(data.test), generator=generator)[: options.inputs]]
-    fit = data.train.inputs[torch.randperm(len(data.train), generator=generator)[:200]]
+    fit = data.train.inputs[torch.randperm(len(data.train), generator=generator)[: options.fit]]
     models = {}
     for mode, (mean, variance) in MODES.items():
         say(f"fidelity of {mode} on the trained {name}")
         models[mode] = onesigma.convert(network, fit[:2], mean=mean, variance=variance)
-        models[f"{mode}, calibrated"] = onesigma.calibrate(models[mode], fit, passes=100)
+        models[f"{mode}, calibrated"] = onesigma.calibrate(
+            models[mode], fit, passes=options.fit_passes
+        )
     ref = reference(network, x, options.passes)
     rows = compare(network, models, x, ref)
     kl = {row.method: row.kl for row in rows}
@@ -156,6 +158,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="at most, for one contender")
     parser.add_argument("--inputs", type=int, default=100, help="test inputs for fidelity")
     parser.add_argument("--passes", type=int, default=2000, help="passes of the reference")
+    parser.add_argument("--fit", type=int, default=200, help="training inputs to calibrate on")
+    parser.add_argument("--fit-passes", type=int, default=100, help="passes to calibrate with")
     parser.add_argument("--no-fidelity", action="store_true", help="times, memory and files only")
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
     options = parser.parse_args()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onesigma.targets.c.conv_driver import CONV, PLAIN, SPAN, STRIP, STRUCTS
+from onesigma.targets.c.conv_driver import CONV, PLAIN, SLACK, SPAN, STRIP, STRUCTS
 from onesigma.targets.c.conv_kernels import kernel
 from onesigma.targets.c.lanes import BLOCK, layer
 from onesigma.targets.c.render import File, filled, renders
@@ -103,8 +103,9 @@ def scratch(node: Node, int8: bool) -> int:
     g: Geometry = node.attributes["lanes"][0].attributes["geometry"]
     squares = _has_squares(node)
     numbers = g.numbers(squares)
-    strip = numbers["channels"] * numbers["channel_pitch"] if numbers["strip_height"] else 0
-    return len(node.reads) * strip + (BLOCK * g.taps if squares or int8 else 0)
+    strips = len(node.reads) * numbers["channels"] * numbers["channel_pitch"] + SLACK
+    of_weights = BLOCK * g.taps if squares or int8 else 0
+    return (strips if numbers["strip_height"] else 0) + of_weights
 
 
 @renders("Conv", scratch)
@@ -112,7 +113,7 @@ def render(node: Node, file: File) -> list[str]:
     g: Geometry = node.attributes["lanes"][0].attributes["geometry"]
     parts = layer(node, g.groups, file)
     file.function("struct conv", STRUCTS)
-    file.function("fill_strip", STRIP)
+    file.function("fill_strip", filled(STRIP, slack=SLACK))
     file.function("conv", filled(CONV, span=SPAN, plain="" if file.int8 else PLAIN))
     each = g.filters // g.groups
     sizes = (BLOCK if each >= BLOCK else 1, 1 if each % BLOCK else BLOCK)

@@ -1,6 +1,7 @@
 """The C around the kernels of convolutions: strips of the input, blocks of filters, lanes."""
 
 SPAN = 256  # columns of sums at once, in the form for vector instructions
+SLACK = 7  # floats behind a strip, that a count of columns may be rounded up to a whole vector
 
 STRUCTS = """\
 /* Sizes of a convolution. A strip is a few rows of the input, padded and sorted by the stride. */
@@ -14,8 +15,9 @@ struct conv {
     int phase, row_pitch, kernel_pitch, channel_pitch; /* of a strip, or of the input */
 };
 
+/* Some columns of some rows, of some filters. */
 typedef void kernel(const float *x, const float *w, const struct lane *lane, int filter, float *y,
-                    int pitch, int count, const struct conv *g);
+                    int rows, int columns, const struct conv *g);
 
 #ifndef VECTORS
 #if defined(__SSE__) || defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE) || defined(__riscv_v)
@@ -47,6 +49,8 @@ static void fill_strip(const struct conv *g, const float *x, int first, float *s
             }
         }
     }
+    for (int i = 0; i < @slack@; ++i)
+        *strip++ = 0.0f;
 }
 """
 
@@ -76,28 +80,20 @@ static const float *prepared(const weight *w, int count, const struct lane *lane
 }
 
 static void conv_rows(const struct conv *g, kernel *run, const float *x, const float *w,
-                      const struct lane *lane, int filter, float *y, int filters, int rows)
+                      const struct lane *lane, int filter, float *y, int rows)
 {
-    const int step = g->row_stride * g->row_pitch, plane = g->rows * g->columns;
-    int r = 0;
 #if VECTORS
     /* Rows of a strip follow one another: several are one long row, with gaps to be left out. */
-    const int most = g->stride == 1 && g->row_stride == 1 ? @span@ / g->row_pitch : 0;
-    while (most > 1 && r + 1 < rows) {
-        float sums[4 * @span@];
-        const int n = rows - r < most ? rows - r : most;
-        run(x + r * step, w, lane, filter, sums, @span@, (n - 1) * step + g->columns, g);
-        for (int f = 0; f < filters; ++f)
-            for (int k = 0; k < n; ++k)
-                for (int i = 0; i < g->columns; ++i)
-                    y[f * plane + (r + k) * g->columns + i] = sums[f * @span@ + k * step + i];
-        r += n;
-    }
+    const int joined = g->stride == 1 && g->row_stride == 1 ? @span@ / g->row_pitch : 1;
+    const int most = joined > 1 ? joined : 1, step = g->row_stride * g->row_pitch;
+    for (int r = 0; r < rows; r += most)
+        for (int i = 0; i < g->columns; i += @span@)
+            run(x + r * step + i, w, lane, filter, y + r * g->columns + i,
+                rows - r < most ? rows - r : most,
+                g->columns - i < @span@ ? g->columns - i : @span@, g);
 #else
-    (void)filters;
+    run(x, w, lane, filter, y, rows, g->columns, g);
 #endif
-    for (; r < rows; ++r)
-        run(x + r * step, w, lane, filter, y + r * g->columns, plane, g->columns, g);
 }
 
 /* Lanes share the weights: while a block of filters is at hand, each lane goes through it. */
@@ -124,7 +120,7 @@ static void conv(const struct conv *g, const weight *w, const struct lane *lanes
                     const weight *own = w + filter * g->taps;
                     const float *v = prepared(own, n * g->taps, &lanes[l], squares);
                     float *y = lanes[l].y + filter * plane + row * g->columns;
-                    conv_rows(g, n == 4 ? four : one, x, v, &lanes[l], filter, y, n, rows);
+                    conv_rows(g, n == 4 ? four : one, x, v, &lanes[l], filter, y, rows);
                 }
             }
         }

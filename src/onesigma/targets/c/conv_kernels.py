@@ -2,14 +2,15 @@
 
 A kernel sums the taps of some filters over neighbouring columns. It comes in two forms, of which
 the compiler takes one. With vector instructions, long rows of sums in memory, which compilers
-vectorise. Without them, tiles of sums in registers: 4 filters by 4 columns need 8 loads for 16
-multiply-adds.
+vectorise: in an array of the kernel's own, for these to know that nothing else lies there. Without
+them, tiles of sums in registers: 4 filters by 4 columns need 8 loads for 16 multiply-adds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onesigma.targets.c.conv_driver import SLACK, SPAN
 from onesigma.targets.c.render import filled
 
 _COLUMNS = 4  # of a tile
@@ -17,8 +18,9 @@ _UNROLLED = 25  # taps; a kernel with more has a loop over its rows, or over the
 
 _KERNEL = """\
 static void @name@(const float *x, const float *w, const struct lane *lane, int filter, float *y,
-@space@int pitch, int count, const struct conv *g)
+@space@int rows, int columns, const struct conv *g)
 {
+    const int step = g->row_stride * g->row_pitch, plane = g->rows * g->columns;
 @constants@
 #if VECTORS
 @rows@
@@ -29,10 +31,11 @@ static void @name@(const float *x, const float *w, const struct lane *lane, int 
 """
 
 _ROWS = """\
-@targets@
-    for (int i = 0; i < count; ++i) {
-@starts@
-    }
+    float @sums_of@;
+    const int slack = g->strip_height ? @slack@ : 0; /* there is nothing behind an input */
+    const int count = ((rows - 1) * step + columns + slack) & ~slack;
+    for (int i = 0; i < count; ++i)
+        @zeros@ = 0.0f;
     for (int c = 0; c < g->channels; ++c) {
         for (int k = 0; k < @kernel_rows@; ++k) {
             const float *r0 = x + c * g->channel_pitch + k * g->kernel_pitch;
@@ -47,23 +50,32 @@ _ROWS = """\
             }
         }
     }
-    for (int i = 0; i < count; ++i) {
+    for (int r = 0; r < rows; ++r) {
+        float *to = y + r * g->columns;
+        for (int i = 0; i < columns; ++i) {
 @ends@
+        }
+    }"""
+
+_TILES = """\
+    for (; rows > 0; --rows, x += step - columns, y += g->columns - columns) {
+        int count = columns;
+@tiles@
     }"""
 
 _TILE = """\
-    for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
-        const float *v = w, *r0 = x;
+        for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
+            const float *v = w, *r0 = x;
 @pointers@
 @starts@
-        for (int c = 0; c < g->channels; ++c) {
-            @loop@{
+            for (int c = 0; c < g->channels; ++c) {
+                @loop@{
 @sums@
-            }
+                }
 @moves@
-        }
+            }
 @ends@
-    }"""
+        }"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ def kernel(shape: tuple[int, int], stride: int, dilation: int, filters: int) -> 
         space=" " * (len(name) + 13),
         constants="\n".join(line.format(f) for f in range(filters) for line in (factor, bias)),
         rows=_rows(row, shape[0], filters),
-        tiles="\n".join(_tile(window, filters, columns) for columns in (_COLUMNS, 1)),
+        tiles=filled(_TILES, tiles="\n".join(_tile(window, filters, n) for n in (_COLUMNS, 1))),
     )
     return name, text
 
@@ -135,24 +147,27 @@ def _rows(row: _Taps, kernel_rows: int, filters: int) -> str:
     taps, each = range(len(row.places)), range(filters)
     products = [" + ".join(f"w{t}_{f} * x{t}" for t in taps) for f in each]
     lines = {
-        "targets": [f"    float *restrict y{f} = y + {f} * pitch;" for f in each],
-        "starts": [f"        y{f}[i] = 0.0f;" for f in each],
         "weights": [
             f"{indent}const float w{t}_{f} = w[{t * filters + f}];" for t in taps for f in each
         ],
         "loads": [
             f"{indent}    const float x{t} = {r}[i + {k}];" for t, (r, k) in enumerate(row.places)
         ],
-        "sums": [f"{indent}    y{f}[i] += {products[f]};" for f in each],
-        "ends": [f"        y{f}[i] = y{f}[i] * f{f} + b{f};" for f in each],
+        # From left to right: each product is a fused multiply-add where the chip has one.
+        "sums": [f"{indent}    s{f}[i] = s{f}[i] + {products[f]};" for f in each],
+        "ends": [
+            f"            to[{f} * plane + i] = s{f}[r * step + i] * f{f} + b{f};" for f in each
+        ],
     }
     parts = {name: "\n".join(text) for name, text in lines.items()}
     parts |= {"pointers": _declared(row, 12), "loop": row.loops}
+    parts |= {"sums_of": ", ".join(f"s{f}[{SPAN}]" for f in each), "slack": str(SLACK)}
+    parts |= {"zeros": " = ".join(f"s{f}[i]" for f in each)}
     return filled(_ROWS, kernel_rows=kernel_rows, step=len(row.places) * filters, **parts)
 
 
 def _tile(window: _Taps, filters: int, columns: int) -> str:
-    indent = " " * 16
+    indent = " " * 20
     each, across = range(filters), range(columns)
     sums = []
     for pointer, place in window.places:
@@ -162,13 +177,15 @@ def _tile(window: _Taps, filters: int, columns: int) -> str:
             products = " ".join(f"s{f}{p} += q * x{p};" for p in across)
             sums.append(f"{indent}    q = *v++; {products}")
         sums.append(f"{indent}}}")
-    end = "        y[{0} * pitch + {1}] = s{0}{1} * f{0} + b{0};"
+    end = "            y[{0} * plane + {1}] = s{0}{1} * f{0} + b{0};"
     lines = {
-        "starts": [f"        float {', '.join(f's{f}{p} = 0.0f' for p in across)};" for f in each],
+        "starts": [
+            f"            float {', '.join(f's{f}{p} = 0.0f' for p in across)};" for f in each
+        ],
         "sums": sums,
-        "moves": [f"            {r} += g->channel_pitch;" for r in ("r0", *window.pointers)],
+        "moves": [f"                {r} += g->channel_pitch;" for r in ("r0", *window.pointers)],
         "ends": [end.format(f, p) for f in each for p in across],
     }
     parts = {name: "\n".join(text) for name, text in lines.items()}
-    parts |= {"pointers": _declared(window, 8), "loop": window.loops}
+    parts |= {"pointers": _declared(window, 12), "loop": window.loops}
     return filled(_TILE, columns=columns, **parts)
