@@ -82,19 +82,18 @@ def footprints(figures: Figures) -> str:
 
 
 def fidelity(figures: Figures) -> str:
+    """A column of divergences and one of spreads for each network."""
     found = figures.get("fidelity")
-    if found is None:
+    if not found:
         return "Not measured."
-    rows = [
-        [
-            row["method"],
-            f"{row['kl']:.4f}",
-            "" if row["std_ratio"] is None else f"{row['std_ratio']:.2f}",
-        ]
-        for row in found["rows"]
-    ]
-    words = f"{found['network']}, {found['inputs']} test inputs, noise {found['noise']:.5f}."
-    return f"{words}\n\n{table(('', 'KL to MC', 'std / MC std'), rows)}"
+    words = [f"{f['network']}: {f['inputs']} test inputs, noise {f['noise']:.5f}" for f in found]
+    header = ["", *(f"{f['network']}, {what}" for f in found for what in ("KL", "std / MC std"))]
+    rows = []
+    for across in zip(*(f["rows"] for f in found), strict=True):
+        ratios = ["" if r["std_ratio"] is None else f"{r['std_ratio']:.2f}" for r in across]
+        cells = [c for r, s in zip(across, ratios, strict=True) for c in (f"{r['kl']:.4f}", s)]
+        rows.append([across[0]["method"], *cells])
+    return f"{'; '.join(words)}.\n\n{table(header, rows)}"
 
 
 def profiles(figures: Figures) -> str:

@@ -319,3 +319,10 @@ def test_damaged_metadata(full, tmp_path):
     with pytest.raises(ExportError, match="metadata are damaged"):
         generate(model, tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_damaged_file(tmp_path):
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with pytest.raises(InputError, match=r"junk\.onnx cannot be read as ONNX"):
+        generate(tmp_path / "junk.onnx", tmp_path / "c")
+    assert not (tmp_path / "c").exists()

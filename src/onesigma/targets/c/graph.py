@@ -53,7 +53,10 @@ def load(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
         return model
     if not Path(model).is_file():
         raise InputError(f"{model}: there is no such file.")
-    return onnx.load(str(model))
+    try:
+        return onnx.load(str(model))
+    except Exception as error:  # protobuf's own class, of a module that moves between versions
+        raise InputError(f"{model} cannot be read as ONNX: {error}") from error
 
 
 def read(model: onnx.ModelProto, input_shapes: Sequence[Sequence[int]] | None = None) -> Graph:
