@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check clean
+.PHONY: help setup demo test fuzz check advisories docs clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -13,7 +13,7 @@ help:            ## show this list
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,keras,onnx]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,docs,keras,onnx,predict]'
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create .venv and install everything, pinned
@@ -24,10 +24,24 @@ demo: $(STAMP)   ## convert a real smartwatch network and compare it with Monte 
 test: $(STAMP)   ## run the test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TEST)
 
+EFFORT ?= 20
+fuzz: $(STAMP)   ## look EFFORT times as long as the suite for input that breaks something
+	ONESIGMA_FUZZ=$(EFFORT) $(BIN)/python -m pytest -n 2 tests/fuzz $(TEST)
+
 check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# An environment of its own, for pip-audit brings two dozen packages. Needs the network, so it is
+# not part of what a clean checkout must pass; --strict, for a package it cannot look up is no pass.
+advisories:      ## known vulnerabilities of the pinned packages; asks the network
+	$(PYTHON) -m venv $(VENV)/advisories
+	$(VENV)/advisories/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	$(VENV)/advisories/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+docs: $(STAMP)   ## build the docs site in out/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:           ## remove .venv and everything generated
 	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,32 +5,19 @@
 One line per instant, one number per channel, from a file or a running sensor. The model is what
 ``onesigma.export`` wrote; numpy and onnxruntime are all this needs. Each window is answered with a
 class, or with "unsure" where the doubt is too large: by the model's own abstain rule if it carries
-one (``onesigma.threshold``), else by its entropy.
+one (``onesigma.threshold``), else by its entropy. To watch a stream instead: ``onesigma live``.
 """
 
 import argparse
 import math
 import sys
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from onesigma import runtime
 from onesigma.errors import OnesigmaError
-
-
-def windows(
-    samples: Iterable[list[float]], length: int, hop: int
-) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-    """Every ``hop`` instants the last ``length`` of them (instants, channels), and their end."""
-    recent: deque[list[float]] = deque(maxlen=length)
-    for end, sample in enumerate(samples, start=1):
-        recent.append(sample)
-        if end >= length and (end - length) % hop == 0:
-            yield end, np.array(recent, dtype=np.float32)
+from onesigma.stream import Lines, windows
 
 
 def decide(answer: runtime.Prediction, names: list[str] | None, doubt: float) -> str:
@@ -50,12 +37,6 @@ def decide(answer: runtime.Prediction, names: list[str] | None, doubt: float) ->
     return f"{names[label] if names else label} {answer.confidence[0]:.2f}"
 
 
-def numbers(lines: Iterable[str]) -> Iterator[list[float]]:
-    for line in lines:
-        if line.strip():
-            yield [float(value) for value in line.split(",")]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a file that onesigma.export wrote")
@@ -69,7 +50,9 @@ def main() -> int:
         model = runtime.load(options.model, threads=1)
         _, *shape = model.input_shapes[0]
         length, took = int(shape[-1] or 0), []
-        for end, window in windows(numbers(sys.stdin), length, options.hop or length // 2):
+        lines = Lines(channels=math.prod(shape[:-1]))
+        instants = lines.instants(sys.stdin)
+        for end, window in windows(instants, length, options.hop or length // 2):
             begin = time.perf_counter()
             answer = model(window.T.reshape(1, *shape))  # channels first, as the network takes them
             took.append(time.perf_counter() - begin)
@@ -80,6 +63,8 @@ def main() -> int:
         return 1
     if took:
         print(f"{len(took)} windows, {1e3 * np.median(took):.2f} ms each", file=sys.stderr)
+    if lines.bad:
+        print(f"{lines.bad} lines could not be read", file=sys.stderr)
     return 0
 
 

@@ -149,5 +149,9 @@ def test_random_draws_are_standard_normal():
 def test_wrong_choices():
     with pytest.raises(InputError, match="at least 2 draws"):
         fixed_draws(1, 3)
+    with pytest.raises(InputError, match="at most 1048576"):
+        fixed_draws(10**12, 3)
+    with pytest.raises(InputError, match="no points for 30000 classes: choose 'random'"):
+        fixed_draws(64, 30_000)
     with pytest.raises(InputError, match="'quasi' or 'random'"):
         fixed_draws(64, 3, "sobol")

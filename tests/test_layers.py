@@ -1,4 +1,4 @@
-"""The direction of imports, and the size of files and functions, as laws.
+"""The direction of imports, and what may not be called, as laws.
 
 gaussian ← moments ← rules ← passes, propagate ← convert ← baselines, saving, cli
 """
@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "prediction": LEAVES | {"answer"},
     "decision": LEAVES | {"prediction"},
     "head": VALUES,
+    "html": LEAVES,
     "converted": GRAPH | {"prediction", "report", "decision"},
     "logits": GRAPH | {"propagate"},
     "convert": MODEL | {"logits"},
@@ -46,11 +47,18 @@ MAY_IMPORT = {
     "runtime": {"answer", "errors"},
     "targets": MODEL | {"runtime", "convert"},
     "frontends": LEAVES | {"frontends", "rules", "passes", "targets"},
+    "answer_table": LEAVES | {"prediction", "data"},
+    "sources": MODEL | {"convert", "saving", "frontends", "runtime"},
     # Of these, networks.py: the fully connected network of ApDeepSense.
     "bench": MODEL | {"convert", "baselines", "fidelity", "saving", "targets", "experiments"},
     "metrics": LEAVES | {"prediction", "metrics"},
+    "model_report": MODEL
+    | {"convert", "baselines", "fidelity", "bench", "metrics", "html", "model_report"},
     "plots": LEAVES | {"prediction", "metrics", "plots"},
     "data": LEAVES | {"data"},
+    # No PyTorch in these two, but for what sources opens.
+    "stream": {"errors", "data"},
+    "live": {"errors", "data", "stream", "runtime", "sources"},
 }
 # On top of everything: free to import what they like.
 TOP = {"__init__", "demo", "experiments", "commands", "cli"}
@@ -114,7 +122,9 @@ def test_nothing_is_evaluated_or_unpickled(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
-            assert name not in {"eval", "exec", "compile", "torch.load", "torch.save", "__import__"}
+            assert name not in {"eval", "exec", "compile", "torch.save", "__import__"}
+            # One file may unpickle, for a user who said so; tests/frontends/test_torch_files.py.
+            assert name != "torch.load" or path.name == "torch_files.py"
 
 
 def test_the_engine_knows_no_op():
@@ -132,31 +142,3 @@ def test_the_maths_knows_no_graph(folder):
             text = path.read_text()
             assert "fx." not in text
             assert "torch.ops" not in text
-
-
-MAX_LINES = 300
-MAX_FUNCTION = 40
-# function → reason; nothing else may be longer.
-LONG_FUNCTIONS: dict[str, str] = {}
-
-
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_files_are_short(path):
-    assert len(path.read_text().splitlines()) <= MAX_LINES
-
-
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_functions_are_short(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            key = f"{named(path)}:{node.name}"
-            assert function_lines(node) <= MAX_FUNCTION or key in LONG_FUNCTIONS, key
-
-
-def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the ``def`` to the end, its docstring not counted."""
-    total = node.end_lineno - node.lineno + 1
-    if ast.get_docstring(node) is not None:
-        docstring = node.body[0]
-        total -= docstring.end_lineno - docstring.lineno + 1
-    return total

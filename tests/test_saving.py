@@ -157,6 +157,19 @@ def test_any_flipped_bit_is_an_error(saved, tmp_path):
             onesigma.load(path)
 
 
+def test_a_shape_beyond_all_numbers(saved, tmp_path):
+    """An empty tensor may have it, as far as safetensors is concerned; torch says TypeError."""
+    content = saved[1].read_bytes()
+    end = 8 + struct.unpack("<Q", content[:8])[0]
+    header, size = json.loads(content[8:end]), len(content) - end
+    header["added"] = {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [size, size]}
+    text = json.dumps(header).encode()
+    path = tmp_path / "wide"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[end:])
+    with pytest.raises(FileError, match="cannot be read"):
+        onesigma.load(path)
+
+
 def test_failure_leaves_the_old_file(saved, tmp_path, monkeypatch):
     path = tmp_path / "model"
     path.write_bytes(saved[1].read_bytes())

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from onesigma.errors import InputError
 
+MAX_DRAWS = 2**20  # beyond it there is nothing to gain, but memory to lose
+
 
 class Doubt(NamedTuple):
     """What the head returns: class probabilities and the three entropies, in nats."""
@@ -34,13 +36,17 @@ def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0
     is exactly right) and standardised. "random": plain independent draws, the paper's
     way; they too are drawn once, from ``seed``.
     """
-    if count < 2:
-        raise InputError(f"draws={count}: the head needs at least 2 draws; the default is 64.")
+    if not 2 <= count <= MAX_DRAWS:
+        raise InputError(
+            f"draws={count}: the head needs at least 2 draws, at most {MAX_DRAWS}; default 64."
+        )
     generator = torch.Generator().manual_seed(seed)
     if sampling == "random":
         return torch.randn(count, classes, generator=generator, dtype=torch.float64)
     if sampling != "quasi":
         raise InputError(f"sampling={sampling!r}: choose 'quasi' or 'random'.")
+    if classes > torch.quasirandom.SobolEngine.MAXDIM:
+        raise InputError(f"sampling='quasi' has no points for {classes} classes: choose 'random'.")
     engine = torch.quasirandom.SobolEngine(classes, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
     uniform = engine.draw((count + 1) // 2, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
     half = torch.special.ndtri(uniform)

@@ -41,7 +41,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """What conversion did. Print it, or take it as a dict."""
+    """What conversion did. Print it, or take it as a dict.
+
+    Attributes:
+        sites: where noise comes in.
+        entries: each op with its rule, and whether that is exact there.
+        notes: what else there is to know; ``calibrate`` adds what it chose, and what that brought.
+    """
 
     sites: tuple[Site, ...]
     entries: tuple[Entry, ...]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import onesigma
 from onesigma import cli, runtime
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-sys.path.insert(0, str(Path(__file__).parents[1] / "frontends"))
 
 from onnx_files import classifier, model, node, numbers, run, written  # noqa: E402
 
@@ -48,6 +50,14 @@ def test_names_are_kept_and_outputs_added(path, capsys):
     # The device's runtime reads the fields, and does not stumble over the file's own output.
     answer = runtime.load(out)(X)
     np.testing.assert_array_equal(answer.var, new["var"])
+
+
+def test_quiet(path, capfd):
+    convert(path, "--dropout", "every Relu=0.5", "-q")
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+    assert cli.main(["inspect", str(path), "-q"]) == 0
+    assert "relu1" in capfd.readouterr().out  # what was asked for
 
 
 def test_the_own_output_can_be_left_out(path):
@@ -142,3 +152,65 @@ def test_inspect(path, capsys):
     assert cli.main(["inspect", str(path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["dropout"] for row in rows] == ["", "candidate", ""]
+
+
+@pytest.fixture
+def torch_model(tmp_path, monkeypatch) -> nn.Module:
+    """A network in the current folder, by name and with weights."""
+    monkeypatch.chdir(tmp_path)
+    Path("convert_nets.py").write_text(
+        "from torch import nn\n\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))\n"
+    )
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)).eval()
+    torch.save(model.state_dict(), "weights.pt")
+    yield model
+    sys.modules.pop("convert_nets", None)
+
+
+FACTORY = ["convert", "convert_nets:make", "--weights", "weights.pt"]
+
+
+def test_a_torch_model_by_name(torch_model, capsys):
+    command = [*FACTORY, "--input-shape", "6", "-o", "out.onnx", "--keep-output"]
+    assert cli.main(command) == 0
+    assert "out.onnx: opset 18" in capsys.readouterr().out
+    expected = onesigma.convert(torch_model, torch.from_numpy(X))(torch.from_numpy(X))
+    answers = run(Path("out.onnx"), X)
+    np.testing.assert_allclose(answers["var"], expected.var.detach(), rtol=1e-4)
+    np.testing.assert_allclose(
+        answers["plain"], torch_model(torch.from_numpy(X)).detach(), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_torch_model_to_a_saved_one(torch_model, capsys):
+    np.save("x.npy", X)  # which also says what the network takes
+    command = [*FACTORY, "--calibrate", "x.npy", "-o", "out.safetensors", "--json"]
+    assert cli.main(command) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["path"] == "out.safetensors"
+    stored = onesigma.load("out.safetensors").report.to_dict()
+    assert json.loads(json.dumps(stored)) == result["report"]
+    assert cli.main(["convert", "out.safetensors", "-o", "out.onnx"]) == 1
+    assert "converted already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*FACTORY, "-o", "out.onnx"], "give --input-shape"),
+        ([*FACTORY, "-o", "none/out.safetensors", "--input-shape", "6"], "is not a folder"),
+        ([*FACTORY, "-o", "out.onnx", "--input-shape", "5"], "does not run on the example"),
+        ([*FACTORY, "-o", "out.onnx", "--input-shape", "6", "--dropout", "a=1"], "own dropout"),
+        (["convert", "m.onnx", "-o", "out.onnx", "--input-shape", "6", "--dropout", "a=0.5"],
+         "says itself what it takes"),
+    ],
+)  # fmt: skip
+def test_a_torch_model_that_cannot_be_converted(arguments, message, torch_model, capsys):
+    written(Path("m.onnx"), classifier())
+    before = sorted(Path.cwd().iterdir())
+    assert cli.main(arguments) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(each for each in Path.cwd().iterdir() if each.name != "__pycache__") == before

@@ -40,13 +40,6 @@ class Loud:
         return prediction([1 - loud, loud])
 
 
-def test_windows(stream):
-    found = list(stream.windows(([float(i)] for i in range(9)), length=4, hop=2))
-    assert [end for end, _ in found] == [4, 6, 8]
-    assert found[1][1].ravel().tolist() == [2, 3, 4, 5]
-    assert found[0][1].dtype == np.float32
-
-
 def test_it_abstains_where_it_is_in_doubt(stream):
     assert stream.decide(prediction([0.02, 0.98]), ["a", "b"], 0.5) == "b 0.98"
     assert stream.decide(prediction([0.02, 0.98]), None, 0.5) == "1 0.98"
@@ -60,7 +53,7 @@ def test_the_rule_of_the_model_has_the_word(stream):
 
 def test_a_stream_from_end_to_end(stream, monkeypatch, capsys):
     levels = [-5] * 4 + [0] * 4 + [5] * 4
-    text = "".join(f"{level},{10 * level}\n" for level in levels)
+    text = "a,b\n" + "".join(f"{level},{10 * level}\n" for level in levels) + "1,2,3\n"
     monkeypatch.setattr(stream.runtime, "load", lambda path, threads: Loud())
     monkeypatch.setattr(sys, "argv", ["sensor_stream", "m.onnx", "--rate", "2", "--hop", "4"])
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
@@ -71,6 +64,7 @@ def test_a_stream_from_end_to_end(stream, monkeypatch, capsys):
     assert lines[1].startswith("unsure")
     assert lines[2] == "loud 0.99"
     assert "3 windows" in out.err
+    assert "1 lines could not be read" in out.err
 
 
 def test_a_missing_model_is_explained(stream, monkeypatch, capsys):

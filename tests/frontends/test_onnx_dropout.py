@@ -1,6 +1,7 @@
 """Where dropout is, and how the user says so."""
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnx_files import ints, model, node, numbers, written
@@ -185,6 +186,14 @@ def test_a_rate_that_is_none(ratio, tmp_path):
     path = written(tmp_path / "m.onnx", network(dropout=[made], ratio=ratio))
     with pytest.raises(InputError, match=r"node '/drop' \(Dropout\): a dropout rate"):
         onesigma.read_onnx(path)
+
+
+def test_a_rate_that_is_several_numbers(tmp_path):
+    proto = network(dropout=[node("Dropout", ["r", "ratio"], ["dropped"], name="/drop")], ratio=0.3)
+    (ratio,) = (weight for weight in proto.graph.initializer if weight.name == "ratio")
+    ratio.CopyFrom(onnx.numpy_helper.from_array(numbers(2), "ratio"))
+    with pytest.raises(ModelError, match=r"'/drop' \(Dropout\): its rate is one number, not 2"):
+        onesigma.read_onnx(written(tmp_path / "m.onnx", proto))
 
 
 def test_a_rate_that_is_computed(tmp_path):

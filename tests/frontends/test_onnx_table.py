@@ -1,7 +1,11 @@
 """``onesigma inspect``: the table, and what it says of files that cannot be converted."""
 
+import logging
+
+import pytest
 from onnx_files import classifier, ints, model, node, numbers, written
 
+from onesigma.errors import OnesigmaError
 from onesigma.frontends.onnx_table import inspect_onnx
 
 
@@ -52,3 +56,11 @@ def test_unknown_ops_are_shown_not_raised(tmp_path):
     assert [(row.op, row.rule) for row in inspection.rows] == [
         ("Gemm", ""), ("LSTM", "not read"), ("Gemm", ""),
     ]  # fmt: skip
+
+
+def test_a_file_for_one_batch_only_is_refused_without_noise(tmp_path, caplog):
+    """torch.export logs a traceback of its own, which is nothing to show to a user."""
+    proto = model([node("Add", ["x", "t"], ["out"])], {"x": ["batch", 6]}, {"t": numbers(3, 6)})
+    with pytest.raises(OnesigmaError, match="cannot be computed on shapes"):
+        inspect_onnx(written(tmp_path / "m.onnx", proto))
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import onesigma
-from onesigma import FileError, InputError, PackageError, runtime
+from onesigma import FileError, InputError, ModelError, PackageError, runtime
 from onesigma.runtime import model as module
 
 onnx = pytest.importorskip("onnx")
@@ -73,6 +73,7 @@ def test_inputs_that_lose_nothing_are_cast(path):
         ((np.zeros((2, 5), np.float32),), r"shape \(batch, 5, 2\), not \(2, 5\)"),
         ((np.zeros((2, 5, 3), np.float32),), r"shape \(batch, 5, 2\), not \(2, 5, 3\)"),
         (([[1.0]],), "not list"),
+        ((np.zeros((0, 5, 2), np.float32),), "batch is empty"),
     ],
 )
 def test_wrong_inputs(path, inputs, message):
@@ -120,6 +121,11 @@ def test_a_cut_between_two_fields_is_noticed_too(path, tmp_path):
         ("[]", "damaged"),
         ("{}", "damaged"),
         (json.dumps({"format": 99}), "format 99"),
+        ("[" * 100_000, "damaged"),
+        (json.dumps({"format": 1}), "do not fit its graph"),
+        (json.dumps({"format": 1, "class_dim": 1, "outputs": ["mean"]}), "do not fit"),
+        (json.dumps({"format": 1, "class_dim": 1, "outputs": {"mean": "mean"}}), "do not fit"),
+        (json.dumps({"format": 1, "class_dim": 1, "class_names": [3]}), "do not fit"),
     ],
 )
 def test_metadata_that_are_not_ours(path, text, message, tmp_path):
@@ -128,6 +134,34 @@ def test_metadata_that_are_not_ours(path, text, message, tmp_path):
     onnx.save(other, tmp_path / "m.onnx")
     with pytest.raises(FileError, match=message):
         runtime.load(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "{}/secret.bin", "link.bin"])
+def test_weights_outside_the_folder_are_not_read(path, location, tmp_path):
+    """ONNX Runtime sees to it; should it ever stop to, this tells."""
+    folder, secret = tmp_path / "models", tmp_path / "secret.bin"
+    folder.mkdir()
+    (folder / "link.bin").symlink_to(secret)
+    other = onnx.load(path)
+    weight = max(other.graph.initializer, key=lambda each: len(each.raw_data))
+    secret.write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=location.format(tmp_path))
+    (folder / "m.onnx").write_bytes(other.SerializeToString())
+    with pytest.raises(FileError, match=r"m\.onnx"):
+        runtime.load(folder / "m.onnx")
+
+
+def test_a_failure_of_the_runtime_is_an_error_of_ours(path, monkeypatch):
+    class Failing:
+        def run(self, *_args):
+            raise RuntimeError("no kernel")
+
+    model = runtime.load(path)
+    monkeypatch.setattr(model, "_session", Failing())
+    with pytest.raises(ModelError, match="cannot answer this input: no kernel"):
+        model(X.numpy())
 
 
 def test_onnxruntime_is_asked_for_by_name(path, monkeypatch):

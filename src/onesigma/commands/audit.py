@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from onesigma.commands.options import Commands, add_json, add_output, bar, command, print_json
+from onesigma.commands.options import (
+    Commands,
+    add_json,
+    add_limit,
+    add_model,
+    add_output,
+    add_samples,
+    bar,
+    command,
+    converted_with,
+    positive,
+    print_json,
+)
 
 
 def add(commands: Commands) -> None:
@@ -14,23 +25,28 @@ def add(commands: Commands) -> None:
         commands,
         "audit",
         "hold a converted model against Monte Carlo",
-        example="onesigma audit model.safetensors inputs.npy --output out",
+        description="How close one pass is to Monte-Carlo dropout on real inputs, layer by layer "
+        "and overall. Labels are not needed.",
+        example="onesigma audit model.safetensors inputs.npy --output out"
+        "\n  onesigma audit my.nets:make_cnn --weights cnn.pt watch.csv --window 250 --limit 100",
     )
-    parser.add_argument("model", type=Path, help="what onesigma.save wrote")
-    parser.add_argument("inputs", type=Path, help="a batch of real inputs, .npy, no labels")
-    parser.add_argument("--passes", type=int, default=200, help="Monte-Carlo passes; default 200")
+    add_model(parser)
+    add_samples(parser)
+    add_limit(parser)
+    parser.add_argument(
+        "--passes", type=positive, default=200, metavar="N", help="of Monte Carlo; default 200"
+    )
     add_json(parser)
     add_output(parser, "also draw a picture there")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    from onesigma.data.arrays import read_batch
     from onesigma.fidelity.audit import audit
-    from onesigma.saving import load
 
-    converted = load(options.model)
-    result = audit(converted, read_batch(options.inputs), passes=options.passes, progress=bar)
+    # All at once, which is why there is a limit: every layer's moments of every sample are kept.
+    _, converted, inputs, _ = converted_with(options)
+    result = audit(converted, inputs, passes=options.passes, progress=bar)
     if options.json:
         print_json(result.to_dict())
     else:

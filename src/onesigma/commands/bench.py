@@ -10,7 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from onesigma.bench.runtimes import FROM_ONNX, RUNTIMES
-from onesigma.commands.options import Commands, add_json, add_output, bar, command, print_json
+from onesigma.commands.options import (
+    Commands,
+    add_json,
+    add_output,
+    bar,
+    command,
+    positive,
+    print_json,
+)
 from onesigma.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,8 +44,8 @@ def add(commands: Commands) -> None:
         help="a .safetensors file of onesigma.save, or .onnx files, the reference first; "
         "without, the paper's CNN",
     )
-    parser.add_argument("--threads", type=_positive, nargs="+", metavar="N", help="default 1 2")
-    parser.add_argument("--batch", type=_positive, nargs="+", metavar="N", help="default 1 8 64")
+    parser.add_argument("--threads", type=positive, nargs="+", metavar="N", help="default 1 2")
+    parser.add_argument("--batch", type=positive, nargs="+", metavar="N", help="default 1 8 64")
     parser.add_argument(
         "--runtimes", nargs="+", choices=RUNTIMES, metavar="NAME", help=", ".join(RUNTIMES)
     )
@@ -104,10 +112,3 @@ def _keep(result: Result, folder: Path | None) -> None:
     for name, text in texts.items():
         with replacing(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
-    return number

@@ -1,4 +1,4 @@
-"""``onesigma convert``: an ONNX file in, an ONNX file that also says how sure it is out."""
+"""``onesigma convert``: a network in, a file that also says how sure it is out."""
 
 from __future__ import annotations
 
@@ -7,30 +7,67 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onesigma.commands.options import Commands, add_dropout, add_json, bar, command, print_json
+from onesigma.commands.options import (
+    Commands,
+    add_json,
+    add_model,
+    bar,
+    command,
+    print_json,
+    shape,
+)
+from onesigma.errors import InputError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from onesigma.converted import Converted
-    from onesigma.frontends.onnx_module import OnnxModule
+    from onesigma.sources import Network
+    from onesigma.targets.onnx import Exported
 
 
 def add(commands: Commands) -> None:
     parser = command(
         commands,
         "convert",
-        "an ONNX file into one that also says how sure it is",
-        description="Read an ONNX classifier, carry the doubt of its dropout through it, and write "
-        "it with its own input and output names and the outputs probs, entropy, mean, var, "
-        "aleatoric and epistemic. What is read is compared with ONNX Runtime, what is written with "
-        "PyTorch; nothing is written if either differs.",
+        "a network into one that also says how sure it is",
+        description="Read a classifier, carry the doubt of its dropout through it, and write it "
+        "with the outputs probs, entropy, mean, var, aleatoric and epistemic; an ONNX file keeps "
+        "its own input and output names. What is read from ONNX is compared with ONNX Runtime, "
+        "what is written with PyTorch; nothing is written if either differs.",
         example="onesigma inspect model.onnx\n"
-        "  onesigma convert model.onnx -o out.onnx --dropout 'every Relu=0.5'",
+        "  onesigma convert model.onnx -o out.onnx --dropout 'every Relu=0.5'\n"
+        "  onesigma convert my.nets:make_cnn --weights cnn.pt --input-shape 6,128 -o out.onnx",
     )
-    parser.add_argument("model", type=Path, help="the .onnx file")
+    add_model(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="the .onnx file to write"
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="what to write: .onnx for any runtime, .safetensors for onesigma.load",
     )
-    add_dropout(parser)
+    parser.add_argument(
+        "--input-shape",
+        type=shape,
+        metavar="C,L",
+        help="of one sample, where the model does not say so: package.module:factory and .pt",
+    )
+    _add_method(parser)
+    parser.add_argument("--opset", type=int, default=18, help="of the new file; default 18")
+    parser.add_argument(
+        "--keep-output",
+        action=argparse.BooleanOptionalAction,
+        help="the model's own output too, under its own name (of PyTorch: plain); that costs a "
+        "second pass through the layers after the first dropout, and nothing with --mean frozen; "
+        "default: for a model from ONNX",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input-std",
         type=float,
@@ -38,24 +75,7 @@ def add(commands: Commands) -> None:
         metavar="STD",
         help="standard deviation of the input noise, one number or one per channel",
     )
-    _add_method(parser)
-    parser.add_argument("--opset", type=int, default=18, help="of the new file; default 18")
-    parser.add_argument(
-        "--keep-output",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="the model's own output too, under its own name; that costs a second pass through "
-        "the layers after the first dropout, and nothing with --mean frozen",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def _add_method(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--task", choices=("classification", "regression"))
     parser.add_argument("--draws", type=int, help="points the head averages over; default 64")
-    parser.add_argument("--mean", choices=("matched", "frozen"), help="default matched")
-    parser.add_argument("--variance", choices=("full", "lowrank"), help="default full")
     parser.add_argument(
         "--calibrate",
         type=Path,
@@ -66,36 +86,44 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from onesigma.errors import InputError
-    from onesigma.frontends.onnx import read_onnx
-    from onesigma.targets.onnx import check_target, export
+    from onesigma.saving import save
+    from onesigma.sources import open_network
 
-    if options.output.resolve() == options.model.resolve():
-        raise InputError(f"{options.output} is the model itself: give the new file another name.")
-    check_target(options.output, options.opset)
-    model = read_onnx(
+    _check_output(options)
+    network = open_network(
         options.model,
+        weights=options.weights,
+        trust=options.trust,
         dropout=dict(options.dropout) if options.dropout or options.input_std else None,
         channel_dropout=dict(options.channel_dropout),
     )
-    converted = _converted(model, options)
-    exported = export(
-        converted,
-        options.output,
-        opset=options.opset,
-        example_input=model.examples(model.input_shapes[0][0] or 3),
-        input_names=model.input_names,
-        plain=(model.output_name, model) if options.keep_output else None,
-    )
-    if options.json:
-        content = asdict(exported) | {"path": str(exported.path)}
-        print_json(content | {"report": converted.report.to_dict()})
+    converted = _converted(network, options)
+    if options.output.suffix == ".safetensors":
+        save(converted, options.output)
+        facts: dict[str, Any] = {"path": str(options.output)}
+        words = f"{options.output}: {options.output.stat().st_size / 1e3:.0f} kB"
     else:
-        print(converted.report, end="\n\n")
-        print(exported)
+        exported = _exported(converted, network, options)
+        facts, words = asdict(exported) | {"path": str(exported.path)}, str(exported)
+    if options.json:
+        print_json(facts | {"report": converted.report.to_dict()})
+    elif not options.quiet:
+        print(f"{converted.report}\n\n{words}")
 
 
-def _converted(model: OnnxModule, options: argparse.Namespace) -> Converted:
+def _check_output(options: argparse.Namespace) -> None:
+    """Refuse what could not be written, before the work of making it."""
+    from onesigma.targets.onnx import check_target
+
+    if options.output.resolve() == Path(options.model).resolve():
+        raise InputError(f"{options.output} is the model itself: give the new file another name.")
+    if options.output.suffix != ".safetensors":
+        check_target(options.output, options.opset)
+    elif not options.output.parent.is_dir():
+        raise InputError(f"{options.output.parent} is not a folder: create it first.")
+
+
+def _converted(network: Network, options: argparse.Namespace) -> Converted:
     import torch
 
     from onesigma.convert import convert
@@ -107,8 +135,47 @@ def _converted(model: OnnxModule, options: argparse.Namespace) -> Converted:
     if options.input_std:
         std = torch.tensor(options.input_std)
         given["input_std"] = std.squeeze() if len(std) == 1 else std
-    examples = model.examples(model.input_shapes[0][0] or 2)
-    converted = convert(model, examples, **{k: v for k, v in given.items() if v is not None})
-    if options.calibrate is None:
-        return converted
-    return calibrate(converted, *map(read_batch, options.calibrate), progress=bar)
+    real = tuple(map(read_batch, options.calibrate or ()))
+    examples = _examples(network, options, real)
+    converted = convert(
+        network.module, examples, **{k: v for k, v in given.items() if v is not None}
+    )
+    return calibrate(converted, *real, progress=bar) if real else converted
+
+
+def _examples(
+    network: Network, options: argparse.Namespace, real: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    import torch
+
+    if network.examples is not None:
+        if options.input_shape is not None:
+            raise InputError(f"{options.model} says itself what it takes: no --input-shape.")
+        return network.examples
+    if real:
+        return real
+    if options.input_shape is None:
+        raise InputError(f"{options.model} does not say what it takes: give --input-shape C,L.")
+    return (torch.randn(2, *options.input_shape, generator=torch.Generator().manual_seed(0)),)
+
+
+def _exported(converted: Converted, network: Network, options: argparse.Namespace) -> Exported:
+    from onesigma.frontends.onnx_module import OnnxModule
+    from onesigma.targets.onnx import export
+
+    model, keep = network.module, options.keep_output
+    if not isinstance(model, OnnxModule):
+        return export(
+            converted,
+            options.output,
+            opset=options.opset,
+            plain=("plain", model) if keep else None,
+        )
+    return export(
+        converted,
+        options.output,
+        opset=options.opset,
+        example_input=model.examples(model.input_shapes[0][0] or 3),
+        input_names=model.input_names,
+        plain=None if keep is False else (model.output_name, model),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from onesigma.commands.options import Commands, add_json, add_output, command, print_json
@@ -37,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result.to_dict())
         return
-    print(converted.report, end="\n\n")
-    print(demo.show(result), end="\n\n")
-    print(f"Picture: {picture}")
+    if not options.quiet:
+        print(converted.report, end="\n\n")
+    print(demo.show(result))
+    print(f"\nPicture: {picture}", file=sys.stderr)

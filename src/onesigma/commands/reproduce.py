@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from onesigma.commands.options import Commands, add_output, command
+from onesigma.commands.options import Commands, add_json, add_output, command, print_json
 
 
 def add(commands: Commands) -> None:
@@ -31,6 +32,7 @@ def add(commands: Commands) -> None:
     add_output(parser, "where networks, tables, figures and the report go", default=Path("out"))
     parser.add_argument("--trials", type=int, help="default 3; with --quick 1")
     parser.add_argument("--seed", type=int, default=0, help="of noise and masks; default 0")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -46,5 +48,8 @@ def run(options: argparse.Namespace) -> None:
         trials=options.trials,
         seed=options.seed,
     )
+    if options.json:
+        print_json({"report": str(report), "results": results})
+        return
     print("\n\n".join(text(result) for result in results))
-    print(f"Report: {report}")
+    print(f"Report: {report}", file=sys.stderr)

@@ -1,15 +1,19 @@
 """Arrays from files, without running anything in them."""
 
+from __future__ import annotations
+
 import tokenize
 import zipfile
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from onesigma.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # What numpy, and zipfile below it, raise on bytes that are no array: a header of numpy's is parsed
 # as Python, and may state a size beyond all memory.
@@ -25,6 +29,8 @@ def read_batch(path: Path) -> Tensor:
     Raises:
         DataError: the file is absent, damaged, pickled, or holds no numbers.
     """
+    import torch  # here: what else is in this file serves devices without PyTorch
+
     try:
         array = np.load(path, allow_pickle=False)
     except DAMAGE as error:

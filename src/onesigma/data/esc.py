@@ -59,15 +59,17 @@ def read_official(folder: Path) -> Noise:
         DataError: a file is absent or damaged, or the table lacks a column.
     """
     try:
-        text = (folder / TABLE).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        table = csv.DictReader((folder / TABLE).read_text(encoding="utf-8").splitlines())
+        columns, rows = set(table.fieldnames or ()), list(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{folder / TABLE} cannot be read: {error}.") from error
-    table = csv.DictReader(text.splitlines())
-    absent = {"filename", "category", "esc10"} - set(table.fieldnames or ())
+    absent = {"filename", "category", "esc10"} - columns
     if absent:
         raise DataError(f"{TABLE} lacks the columns {', '.join(sorted(absent))}.")
+    if any(None in row.values() for row in rows):
+        raise DataError(f"{TABLE} has rows that are cut short.")
     files: dict[str, list[str]] = {}
-    for row in table:
+    for row in rows:
         if row["esc10"] == "True":
             files.setdefault(row["category"], []).append(row["filename"])
     if not files:

@@ -10,8 +10,8 @@ from onesigma.experiments import glossary, paper, pictures, recipes, summary, ta
 from onesigma.experiments.conditions import CLEAN
 from onesigma.experiments.goals import SAMPLED, Goal, goals, tally
 from onesigma.experiments.methods import COLUMNS, OURS, PLAIN
-from onesigma.experiments.page import drawing, facts, folded, page, table, words
 from onesigma.experiments.summary import Result
+from onesigma.html.page import drawing, facts, folded, page, table, words
 
 TITLES = {
     "hhar": "Activities from motion spectra",
@@ -120,9 +120,15 @@ def _table_1(result: Result) -> Iterator[str]:
         for number, row in enumerate(rows)
         if row[0] in tables.TABLE_1
     }
-    yield table(["", *head[2:]], [[row[0], *row[2:]] for row in rows], best=best)
+    yield table(["", *head[2:]], [[row[0], *row[2:]] for row in rows], best=best, mark=_mark)
     if paper.numbers(result["data"]):
         yield f'<p class="small">In italics: {escape(paper.CITATION)}.</p>'
+
+
+def _mark(name: str) -> str:
+    if name.endswith(tables.PAPERS):
+        return "paper"
+    return "ours" if name.split(",")[0] == OURS else ""
 
 
 def _best(found: dict[str, dict[str, summary.Spread]], figure: str) -> str:
@@ -153,7 +159,7 @@ def _noise(result: Result, folder: Path) -> Iterator[str]:
             if figure != "temperature"
         }
         title = f"All figures: {name}, {result['conditions'][name]:,} inputs"
-        yield folded(title, table(["", *shown, *_RIGHT_AND_WRONG], cells, best=best))
+        yield folded(title, table(["", *shown, *_RIGHT_AND_WRONG], cells, best=best, mark=_mark))
 
 
 def _foreign(result: Result, folder: Path) -> Iterator[str]:
@@ -167,7 +173,9 @@ def _foreign(result: Result, folder: Path) -> Iterator[str]:
             for r in rows
             if r.input == kind
         ]
-        yield folded(f"All scores: {kind}", table(["", "AUROC", "AUPR", "FPR95"], cells))
+        yield folded(
+            f"All scores: {kind}", table(["", "AUROC", "AUPR", "FPR95"], cells, mark=_mark)
+        )
 
 
 def _goals(result: Result) -> Iterator[str]:

@@ -62,7 +62,13 @@ class OutputAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of ``audit``: print it, take it as a dict, or plot it (plots.audit)."""
+    """The result of ``audit``: print it, take it as a dict, or plot it (plots.audit).
+
+    Attributes:
+        layers: each layer's mean and spread against the passes.
+        output: the predicted probabilities against the passes; None for regression.
+        passes, inputs: how many there were.
+    """
 
     layers: tuple[LayerAudit, ...]
     output: OutputAudit | None

@@ -51,6 +51,8 @@ def _rate(node: Node, constants: Mapping[str, Array]) -> float:
     name = node.inputs[1] if len(node.inputs) > 1 else ""
     if name and name not in constants:
         raise ModelError(f"{node}: its rate is computed when it runs; it must be a constant.")
+    if name and constants[name].size != 1:
+        raise ModelError(f"{node}: its rate is one number, not {constants[name].size}.")
     rate = constants[name].item() if name else node.attributes.get("ratio", 0.5)
     return _checked(round(rate, 7), str(node))  # 0.2 in float32 is 0.20000000298
 

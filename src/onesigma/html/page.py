@@ -1,17 +1,14 @@
-"""The building blocks of the report: a page without links to others, tables, drawings."""
+"""The building blocks of a page that links to no other: skeleton, tables, drawings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from onesigma.experiments.methods import OURS
-from onesigma.experiments.tables import PAPERS
-
-# The colours of onesigma.plots → those of report.css, so that a drawing follows light and dark.
+# The colours of onesigma.plots → those of page.css, so that a drawing follows light and dark.
 _COLOURS = {
     "#ffffff": "card",
     "#222222": "ink",
@@ -27,12 +24,13 @@ _COLOURS = {
 }
 
 
-def page(title: str, body: Iterable[str]) -> str:
-    style = files("onesigma.experiments").joinpath("report.css").read_text(encoding="utf-8")
+def page(title: str, body: Iterable[str], *, style: str = "") -> str:
+    """A whole page; `style` is CSS of its own, on top of what all pages share."""
+    shared = files("onesigma.html").joinpath("page.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body>{''.join(body)}</body></html>\n"
+        f"<style>{shared}{style}</style></head><body>{''.join(body)}</body></html>\n"
     )
 
 
@@ -41,10 +39,15 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     best: Collection[tuple[int, int]] = (),
+    mark: Callable[[str], str] = lambda name: "",
 ) -> str:
-    """Numbers under their heads; the first column names the row. Ours is marked, best is bold."""
-    body = "".join(_row(head, row, number, best) for number, row in enumerate(rows))
-    return _framed(f"<thead><tr>{_heads(head)}</tr></thead><tbody>{body}</tbody>")
+    """Numbers under their heads; the first column names the row.
+
+    Cells at `best` (row, column) are bold; `mark` gives a row or a column its class ("ours"
+    or "paper"), by its name.
+    """
+    body = "".join(_row(head, row, number, best, mark) for number, row in enumerate(rows))
+    return _framed(f"<thead><tr>{_heads(head, mark)}</tr></thead><tbody>{body}</tbody>")
 
 
 def words(head: Sequence[str], body: str) -> str:
@@ -84,33 +87,32 @@ def _framed(content: str, kind: str = "") -> str:
     return f'<div class="scroll" tabindex="0"><table class="{kind}">{content}</table></div>'
 
 
-def _heads(head: Sequence[str]) -> str:
+def _heads(head: Sequence[str], mark: Callable[[str], str] = lambda name: "") -> str:
     def broken(name: str) -> str:
         """A long name breaks where its words meet, and not before its number."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "<wbr>", escape(name)).replace("-", "\u2011")
 
-    return "".join(f'<th scope="col"{_class(_ours(n))}>{broken(n)}</th>' for n in head)
+    return "".join(f'<th scope="col"{_class(mark(n))}>{broken(n)}</th>' for n in head)
 
 
 def _row(
-    head: Sequence[str], row: Sequence[str], number: int, best: Collection[tuple[int, int]]
+    head: Sequence[str],
+    row: Sequence[str],
+    number: int,
+    best: Collection[tuple[int, int]],
+    mark: Callable[[str], str],
 ) -> str:
     first, *rest = row
-    kind = _class("paper" if first.endswith(PAPERS) else _ours(first))
     cells = "".join(
-        f"<td{_class(_ours(name), 'best' if (number, column) in best else '')}>{_cell(text)}</td>"
+        f"<td{_class(mark(name), 'best' if (number, column) in best else '')}>{_cell(text)}</td>"
         for column, (name, text) in enumerate(zip(head[1:], rest, strict=True), 1)
     )
-    return f'<tr{kind}><th scope="row">{escape(first)}</th>{cells}</tr>'
+    return f'<tr{_class(mark(first))}><th scope="row">{escape(first)}</th>{cells}</tr>'
 
 
 def _cell(text: str) -> str:
     """The spread below the mean, and smaller."""
     return re.sub(r"^(\S+) ± (\S+)( %)?$", r"\1\3<small>± \2</small>", escape(text))
-
-
-def _ours(name: str) -> str:
-    return "ours" if name.split(",")[0] == OURS else ""
 
 
 def _class(*names: str) -> str:

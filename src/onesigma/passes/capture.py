@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -245,7 +246,15 @@ def functional_form(target: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch.export warns about its own internals; nothing in it is for the user to act on."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """torch.export warns about its own internals, and logs the traceback of what it raises.
+
+    Nothing in either is for the user to act on.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before

@@ -11,7 +11,8 @@ from torch import fx
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _TORCH = str(PurePath(torch.__file__).parent)
 # Models of Keras, and from a file, have no line of the user's: their layers have names instead.
-_FRONTENDS = ("/keras/src/", "/onesigma/frontends/")
+# Nor has a graph that was captured before: the last is the file name of its generated code.
+_FRONTENDS = ("/keras/src/", "/onesigma/frontends/", "<eval_with_key>")
 
 
 def op_name(node: fx.Node) -> str:

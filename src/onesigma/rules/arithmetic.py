@@ -101,7 +101,7 @@ def mul(a: Any, b: Any) -> Gaussian:
     return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
 
 
-@rule(aten.div.Tensor, aten.div.Scalar, family="product")
+@rule(aten.div.Tensor, aten.div.Scalar, family="product", note="by a certain divisor only")
 def div(a: Value, b: Any) -> Gaussian:
     """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
     if isinstance(b, Gaussian):
@@ -113,7 +113,9 @@ def div(a: Value, b: Any) -> Gaussian:
     return broadcast(aten.div(a.mean, b), a.var / (b * b))
 
 
-@rule(aten.pow.Tensor_Scalar, family="elementwise", assumes=(NORMAL,))
+@rule(
+    aten.pow.Tensor_Scalar, family="elementwise", assumes=(NORMAL,), note="exponents 1 and 2 only"
+)
 def power(x: Gaussian, exponent: float) -> Gaussian:
     """Powers 1 and 2 of a normal. Exact."""
     if exponent == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.answer import Answer
-from onesigma.errors import FileError, InputError, PackageError
+from onesigma.errors import FileError, InputError, ModelError, PackageError
 
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
 FORMAT = 1
@@ -58,15 +58,13 @@ class Model:
     def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
         self._session = session
         self._inputs = session.get_inputs()
-        names = [output.name for output in session.get_outputs()]
-        # What each field is called in the file. The original network's own output is not asked for.
-        self._outputs: dict[str, str] = metadata.get("outputs") or {name: name for name in names}
+        self._outputs = _outputs(session, metadata)
         self.metadata = metadata
 
     @property
     def class_names(self) -> list[str] | None:
         """The names given to ``onesigma.export``, or None."""
-        names: list[str] | None = self.metadata["class_names"]
+        names: list[str] | None = self.metadata.get("class_names")
         return names
 
     @property
@@ -79,6 +77,7 @@ class Model:
 
         Raises:
             InputError: an input has not the shape or the dtype that the model takes.
+            ModelError: the runtime fails on it.
         """
         if len(inputs) != len(self._inputs):
             raise InputError(f"The model takes {len(self._inputs)} inputs, not {len(inputs)}.")
@@ -86,7 +85,10 @@ class Model:
             wanted.name: _fitting(x, shape, wanted)
             for x, shape, wanted in zip(inputs, self.input_shapes, self._inputs, strict=True)
         }
-        outputs = self._session.run(list(self._outputs.values()), feed)
+        try:
+            outputs = self._session.run(list(self._outputs.values()), feed)
+        except Exception as error:  # each of its failures is a class of its own
+            raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
         values = dict(zip(self._outputs, outputs, strict=True))
         return Prediction(**values, class_dim=self.metadata["class_dim"])
 
@@ -120,7 +122,7 @@ def _session(path: Path, threads: int | None) -> Any:
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0  # 0: one per core
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # each of its failures is a class of its own
@@ -139,14 +141,38 @@ def _metadata(path: Path, session: Any) -> dict[str, Any]:
     try:
         metadata: dict[str, Any] = json.loads(text)
         version = metadata["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(f"{path.name}: its onesigma metadata are damaged ({error}).") from error
     if version != FORMAT:
         raise FileError(
             f"{path.name} has format {version}, this version of onesigma reads {FORMAT}. "
             "Export the model again, or update onesigma here."
         )
+    if not _fits(session, metadata):
+        raise FileError(
+            f"{path.name}: its onesigma metadata do not fit its graph. Export it again."
+        )
     return metadata
+
+
+def _outputs(session: Any, metadata: dict[str, Any]) -> dict[str, str]:
+    """What each field is called in the file; the original network's own output is not asked for."""
+    return metadata.get("outputs") or {output.name: output.name for output in session.get_outputs()}
+
+
+def _fits(session: Any, metadata: dict[str, Any]) -> bool:
+    """Whether all is there that a call will need."""
+    outputs, names = _outputs(session, metadata), metadata.get("class_names")
+    known = {each.name for each in fields(Prediction)} - {"class_dim"}
+    made = [output.name for output in session.get_outputs()]
+    return (
+        isinstance(outputs, dict)
+        and {"mean", "var"} <= outputs.keys() <= known
+        and all(name in made for name in outputs.values())
+        and type(metadata.get("class_dim")) is int
+        and (names is None or (isinstance(names, list) and all(isinstance(n, str) for n in names)))
+        and all(wanted.type in _DTYPES for wanted in session.get_inputs())
+    )
 
 
 def _fitting(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDArray[Any]:
@@ -158,6 +184,8 @@ def _fitting(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDArray[
         n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
     ):
         raise InputError(f"Expected an input of shape ({words}), not {x.shape}.")
+    if not x.size:
+        raise InputError("The batch is empty.")  # some ops of the runtime fail on it, others do not
     dtype = np.dtype(_DTYPES[wanted.type])
     if not np.can_cast(x.dtype, dtype, "safe"):
         raise InputError(

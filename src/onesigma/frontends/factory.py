@@ -1,0 +1,88 @@
+"""``package.module:factory``: a network by the name of the function or class that makes it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from onesigma.errors import InputError, ModelError
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_factory(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def from_factory(name: str) -> nn.Module:
+    """The network that ``factory`` returns, called without arguments; or that it is already.
+
+    The current folder is searched first, as ``python -m`` does.
+
+    Raises:
+        InputError: no such module, or nothing of that name in it.
+        ModelError: the factory raises, or returns something else.
+    """
+    module_name, _, attribute = name.partition(":")
+    with _current_folder_on_path():
+        factory = _attribute(_module(module_name), attribute)
+        if isinstance(factory, nn.Module):
+            return factory
+        if not callable(factory):
+            raise ModelError(f"{name} is a {type(factory).__name__}, no function that returns one.")
+        try:
+            model = factory()
+        except Exception as error:
+            raise ModelError(
+                f"{name}() raised {type(error).__name__}: {error}\n"
+                "A factory takes no arguments and returns the network (an nn.Module)."
+            ) from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{name}() returned {type(model).__name__}, not an nn.Module.")
+    return model
+
+
+@contextmanager
+def _current_folder_on_path() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        # Only if it is this module that is missing, and not one that it imports.
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise InputError(
+                f"There is no module {error.name!r}, neither in {Path.cwd()} nor installed."
+            ) from error
+        raise InputError(f"{name} cannot be imported: {error}.") from error
+    except Exception as error:
+        raise InputError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            public = [each for each in vars(found) if not each.startswith("_")]
+            near = get_close_matches(name, public, 3) or sorted(public)[:8]
+            has = f"; it has {', '.join(near)}" if near else ""
+            raise InputError(f"{module.__name__} has no {path!r}{has}.")
+        found = getattr(found, name)
+    return found

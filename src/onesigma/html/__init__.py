@@ -1,0 +1,1 @@
+"""Pages in one file: the skeleton, its style in light and dark, tables, drawings."""

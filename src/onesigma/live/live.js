@@ -1,0 +1,264 @@
+// What comes from the server, what the reader chooses, and the words on the page.
+
+import { draw } from "./draw.js";
+import { abstains, clock, figure, mostOf, percent, scoreOf, tidy } from "./rule.js";
+
+const KEPT_ANSWERS = 1200;
+const SHOWN_CLASSES = 8;
+const SPOKEN_MS = 4000; // between two messages of the status line
+const SILENT_MS = 3000; // without a frame, for sensors that send several per second
+const CALM_MS = 1000; // between two pictures, where less motion is asked for
+const $ = (id) => document.getElementById(id);
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+let hello = null;
+let data = { points: [], answers: [], bad: 0 };
+let frozen = null; // the data that a paused page shows
+let rule = null;
+let chosen = false; // by the reader: that outlives a reconnection
+let connection = "connecting";
+let heardAt = 0;
+let ended = null;
+let pointer = null;
+
+function onHello(content) {
+  hello = content;
+  data = { points: [], answers: [], bad: 0 };
+  pause(false);
+  ended = null;
+  connection = "waiting";
+  if (!chosen) rule = { score: hello.score, threshold: hello.threshold };
+  document.title = `${hello.model} – onesigma live`;
+  $("model").textContent = hello.model;
+  const channels = hello.channels === 1 ? "1 channel" : `${hello.channels} channels`;
+  const pace = `windows of ${tidy(hello.window)} s, one every ${tidy(hello.hop)} s`;
+  $("about").textContent = `${hello.source} · ${channels} · ${pace}`;
+  $("reset").textContent = hello.own_rule ? "The model’s own rule" : "Reset";
+  makeClasses();
+  showRule();
+  update();
+}
+
+function onFrame(frame) {
+  connection = "live";
+  heardAt = performance.now();
+  const shown = hello.names.length;
+  frame.signal.forEach((values, i) => {
+    const lows = values.slice(0, shown);
+    const highs = values.length > shown ? values.slice(shown) : lows;
+    data.points.push({ t: (frame.from + i + 1) * hello.point, lows, highs });
+  });
+  data.answers.push(...frame.answers);
+  data.bad = frame.bad;
+  forget(data);
+  update(frame.answers.length > 0);
+}
+
+function forget({ points, answers }) {
+  const old = points.findIndex(({ t }) => t >= points.at(-1).t - 1.5 * hello.span);
+  if (old > 500) points.splice(0, old); // many at a time: each time moves all the others
+  if (answers.length > 1.2 * KEPT_ANSWERS) answers.splice(0, answers.length - KEPT_ANSWERS);
+}
+
+let asked = false;
+let drawnAt = -Infinity;
+function update(atOnce = true) {
+  if (asked || !hello) return;
+  if (calm.matches && !atOnce && performance.now() - drawnAt < CALM_MS) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    drawnAt = performance.now();
+    show(frozen ?? data);
+  });
+}
+
+function show({ points, answers, bad }) {
+  const now = Math.max(points.at(-1)?.t ?? 0, answers.at(-1)?.t ?? 0);
+  draw($("chart"), { hello, points, answers, rule, now, pointer, dark: dark.matches });
+  showState();
+  if (answers.length) {
+    showAnswer(answers.at(-1));
+    showShare(answers);
+  } else $("answer").dataset.act = "none";
+  showFacts(now, answers, bad);
+}
+
+function showState() {
+  const silence = performance.now() - heardAt - Math.max(SILENT_MS, 3000 * hello.point);
+  let state = connection;
+  if (state === "live" && silence > 0) state = "silent";
+  if (state !== "lost" && ended) state = "ended";
+  if (state !== "lost" && frozen) state = "paused";
+  const words = {
+    waiting: "waiting for the stream",
+    live: hello.recorded ? "playing" : "live",
+    silent: "the stream is silent",
+    lost: "no connection",
+  };
+  $("state").dataset.state = state;
+  write("state", words[state] ?? state);
+  $("pause").disabled = ended !== null && frozen === null;
+  let trouble = "";
+  if (data.bad && !data.points.length) {
+    trouble = `No line could be read yet: each must hold ${hello.channels} numbers, see --columns.`;
+  }
+  if (ended?.reason) trouble = `The stream broke off: ${ended.reason}`;
+  if (state === "lost") trouble = "onesigma was stopped. The page goes on when it is back.";
+  write("trouble", trouble);
+  $("trouble").hidden = !trouble;
+}
+
+function showAnswer(answer) {
+  const [label, probability] = answer.top[0];
+  const unsure = abstains(answer, rule);
+  const name = hello.labels[label];
+  $("answer").dataset.act = unsure ? "no" : "yes";
+  write("label", unsure ? "unsure" : name);
+  write("sure", unsure ? `At best ${name}, ${percent(probability)}.` : `${percent(probability)} sure.`);
+  const { entropy, epistemic } = answer;
+  const most = figure(hello.most);
+  write("figures", `entropy ${figure(entropy)} of ${most} nats, of it epistemic ${figure(epistemic)}`);
+  $("gauge-entropy").style.width = `${(100 * entropy) / hello.most}%`;
+  $("gauge-epistemic").style.width = `${(100 * epistemic) / hello.most}%`;
+  $("gauge-threshold").style.left = `${(100 * rule.threshold) / mostOf(rule.score, hello.most)}%`;
+  showClasses(answer);
+  const doubt = `doubt ${figure(scoreOf(answer, rule.score))}, threshold ${figure(rule.threshold)}`;
+  if (unsure) speak(`Unsure: ${doubt}. At best ${name}.`);
+  else speak(`${name}, ${percent(probability)} sure.`);
+}
+
+function makeClasses() {
+  const rows = hello.labels.slice(0, SHOWN_CLASSES).map(() => {
+    const [row, name, track, bar, value] = ["li", "span", "div", "i", "b"].map(made);
+    track.append(bar);
+    row.append(name, track, value);
+    return row;
+  });
+  $("classes").replaceChildren(...rows);
+}
+
+const made = (tag) => document.createElement(tag);
+
+// All classes in their order or, where there are many, the most probable.
+function showClasses({ top }) {
+  const all = hello.labels.length <= SHOWN_CLASSES;
+  const shown = all ? [...top].sort(([a], [b]) => a - b) : top;
+  shown.forEach(([label, probability], place) => {
+    const [name, track, value] = $("classes").children[place].children;
+    $("classes").children[place].className = label === top[0][0] ? "best" : "";
+    name.textContent = name.dataset.name = hello.labels[label];
+    track.firstChild.style.width = `${100 * probability}%`;
+    value.textContent = percent(probability);
+  });
+}
+
+// What the threshold does to the answers so far and, where the truth is known, how well.
+function showShare(answers) {
+  const acted = answers.filter((answer) => !abstains(answer, rule));
+  const share = percent(acted.length / answers.length);
+  let words = `Acts on ${acted.length} of ${answers.length} windows (${share}).`;
+  if (hello.notes.length) {
+    const [some, all] = [rightOf(acted), rightOf(answers)];
+    words += ` Where a window shows one thing only, ${some.right} of the ${some.known} it acts on are right`;
+    words += `, and ${all.right} of ${all.known} if it never abstains.`;
+  }
+  write("share", words);
+}
+
+function rightOf(answers) {
+  const known = answers.filter((answer) => truth(answer) !== null);
+  const right = known.filter((answer) => hello.labels[answer.top[0][0]] === truth(answer));
+  return { right: right.length, known: known.length };
+}
+
+// What all of an answer's window shows; null where that is unknown, or more than one thing.
+function truth({ t }) {
+  const at = hello.notes.findLastIndex(([begin]) => begin <= t - hello.window + 1e-6);
+  const next = hello.notes[at + 1]?.[0] ?? Infinity;
+  return at >= 0 && next >= t - 1e-6 ? hello.notes[at][1] : null;
+}
+
+function showFacts(now, answers, bad) {
+  const times = answers.slice(-21).map(({ ms }) => ms).sort((a, b) => a - b);
+  const typical = times[times.length >> 1];
+  const late = !hello.recorded && typical > 1000 * hello.hop;
+  write("time", clock(now));
+  write("took", typical === undefined ? "–" : `${tidy(typical)} ms`);
+  write("bad", String(bad));
+  $("late").hidden = !late;
+  $("bad").className = bad > 0 ? "warn" : "";
+}
+
+// Untouched where nothing changed, so that a selection stays and a screen reader is not disturbed.
+function write(id, words) {
+  if ($(id).textContent !== words) $(id).textContent = words;
+}
+
+let spoken = "";
+let spokenAt = -Infinity;
+function speak(words) {
+  if (frozen) words = "Paused.";
+  else if (ended) words = `The stream has ended. Last: ${words}`;
+  const gist = words.replace(/[\d.]+/g, "");
+  if (gist === spoken || performance.now() - spokenAt < SPOKEN_MS) return;
+  [spoken, spokenAt] = [gist, performance.now()];
+  write("status", words);
+}
+
+function showRule() {
+  const nats = rule.score === "confidence" ? "" : " nats";
+  $("score").value = rule.score;
+  $("threshold").value = String(Math.round((1000 * rule.threshold) / mostOf(rule.score, hello.most)));
+  $("limit").textContent = `${figure(rule.threshold)}${nats}`;
+  $("threshold").setAttribute("aria-valuetext", $("limit").textContent);
+  $("confidence-key").hidden = rule.score !== "confidence";
+}
+
+function choose(changed) {
+  if (!hello) return;
+  chosen = changed !== null;
+  rule = changed ?? { score: hello.score, threshold: hello.threshold };
+  showRule();
+  update();
+}
+
+function pause(wanted) {
+  frozen = wanted ? { ...data, points: [...data.points], answers: [...data.answers] } : null;
+  write("pause", wanted ? "Resume" : "Pause");
+  $("pause").setAttribute("aria-pressed", String(wanted));
+  update();
+}
+
+const sliderIn = (score) => (Number($("threshold").value) / 1000) * mostOf(score, hello.most);
+$("threshold").addEventListener("input", () => choose({ ...rule, threshold: sliderIn(rule.score) }));
+$("score").addEventListener("change", ({ target: { value: score } }) => choose({ score, threshold: sliderIn(score) }));
+$("reset").addEventListener("click", () => choose(null));
+$("pause").addEventListener("click", () => pause(frozen === null));
+function point(event) {
+  pointer = event.type === "pointerleave" ? null : event.offsetX;
+  update();
+}
+for (const type of ["pointermove", "pointerdown", "pointerleave"]) $("chart").addEventListener(type, point);
+new ResizeObserver(() => update()).observe($("chart"));
+dark.addEventListener("change", () => update());
+setInterval(update, 1000); // silence, too, is to be noticed
+
+const events = new EventSource("events");
+const on = (name, act) => events.addEventListener(name, ({ data: text }) => act(JSON.parse(text)));
+on("hello", onHello);
+on("frame", onFrame);
+on("tick", ({ bad }) => {
+  data.bad = bad;
+  update();
+});
+on("end", (content) => {
+  ended = content;
+  update();
+});
+events.addEventListener("error", () => {
+  connection = "lost";
+  if (events.readyState !== EventSource.CLOSED) update(); // it tries again by itself
+  else write("state", "too many viewers: close a page, then reload");
+});

@@ -1,0 +1,21 @@
+// When an answer is acted on, and how its figures are written.
+
+export const scoreOf = (answer, score) => {
+  if (score !== "confidence") return answer[score];
+  const confidence = answer.top[0][1];
+  return confidence === null ? null : 1 - confidence;
+};
+
+export const mostOf = (score, most) => (score === "confidence" ? 1 : most);
+
+// No number is no ground to act on.
+export const abstains = (answer, rule) => {
+  const score = scoreOf(answer, rule.score);
+  return score === null || !(score < rule.threshold);
+};
+
+export const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)} %`);
+export const figure = (value) => (value === null ? "–" : value.toFixed(2));
+export const tidy = (value) => String(Number(value.toPrecision(3))).replace("-", "−");
+export const clock = (seconds) =>
+  `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;

@@ -1,0 +1,117 @@
+"""Write docs/supported-ops.md from the tables of rules and of ONNX ops; a test holds it current.
+
+python tools/ops_page.py
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx
+
+from onesigma.frontends.onnx_ops import NUMBERS, OPS
+from onesigma.rules import RULES, Assumption, Rule
+from onesigma.rules.frozen import FROZEN
+from onesigma.rules.lowrank import LOWRANK
+from onesigma.rules.table import ALWAYS_APPROXIMATE, Op
+from onesigma.whole_file import replacing
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "supported-ops.md"
+
+HEAD = """\
+# Supported ops
+
+<!-- Written by tools/ops_page.py; do not edit. -->
+
+What `convert` can carry doubt through, by the names that PyTorch's exported graphs use: `nn.Conv1d`
+and `F.conv1d` are both `conv1d`. {rules} ops have a rule. An op that no dropout reaches needs none
+and is computed as before. `convert` names all that it cannot convert at once, with the line of your
+code; [adding a rule](../src/onesigma/rules/README.md) takes a few lines.
+
+*Exact* is about mean and variance. `converted.report` says at every op of your network whether what
+it takes holds there, and `onesigma.audit` what it costs where it does not.
+"""
+# In the order of the page. A family without a line here is an error, not a gap.
+FAMILIES = {
+    "dropout": "Dropout: where the doubt comes from",
+    "linear": "Linear in the input: weights squared for the variance",
+    "passthrough": "Moves, copies or drops elements: mean and variance move alike",
+    "elementwise": "Functions of each element",
+    "maximum": "Maxima",
+    "norm": "Normalisation",
+    "sum": "Sums and differences",
+    "product": "Products",
+    "composed": "Made of other rules",
+    "refuse": "Known and refused",
+}
+MODES = """\
+## In the fast modes
+
+`variance="lowrank"` has rules of its own for {lowrank}.
+Every other op sees the variance in full (but batch norm, which only scales its factors): that is
+right, and slower. With `mean="frozen"` every op keeps its own output as the mean, and {frozen} has
+a cheaper rule, to first order ([modes](modes.md)).
+"""
+ONNX = """\
+## ONNX ops that are read
+
+For [files of any framework](onnx.md#onnx-in): {count} ops of the standard domain, opsets 9 and up.
+
+{names}
+"""
+
+
+def page() -> str:
+    by_family: dict[str, list[tuple[Op, Rule]]] = {family: [] for family in FAMILIES}
+    for op, rule in RULES.items():
+        by_family[rule.family].append((op, rule))
+    carried = {name(op) for op, rule in RULES.items() if not rule.refuses}
+    # The others are our own, put together from what exporters write in parts.
+    read = sorted(each for each in {*OPS, *NUMBERS} if onnx.defs.has(each))
+    return "\n".join(
+        [
+            HEAD.format(rules=len(carried)),
+            *(section(family, rules) for family, rules in by_family.items()),
+            MODES.format(lowrank=names(LOWRANK), frozen=names(FROZEN)),
+            ONNX.format(count=len(read), names=", ".join(f"`{each}`" for each in read)),
+        ]
+    )
+
+
+def section(family: str, rules: Iterable[tuple[Op, Rule]]) -> str:
+    """A table: one line for all ops of the family that are treated alike."""
+    alike: dict[tuple[str, str], list[Op]] = {}
+    for op, rule in rules:
+        alike.setdefault((exactness(rule), remark(rule)), []).append(op)
+    if family == "refuse":
+        head = "| ops | why, and what to do |\n|---|---|"
+        rows = [f"| {names(ops)} | {note} |" for (_, note), ops in alike.items()]
+    else:
+        head = "| ops | exact if | note |\n|---|---|---|"
+        rows = [f"| {names(ops)} | {exact} | {note} |" for (exact, note), ops in alike.items()]
+    return "\n".join([f"## {FAMILIES[family]}", "", head, *rows, ""])
+
+
+def exactness(rule: Rule) -> str:
+    if ALWAYS_APPROXIMATE in rule.assumes:
+        return "never"
+    held = [assumption.value for assumption in Assumption if assumption in rule.assumes]
+    return ", ".join(held) or "always"
+
+
+def remark(rule: Rule) -> str:
+    return rule.note or ("elements of the output share noise" if rule.shared else "")
+
+
+def name(op: Op) -> str:
+    """`conv1d` for all of its overloads."""
+    packet = getattr(op, "overloadpacket", op)
+    return str(packet.__name__)
+
+
+def names(ops: Iterable[Op]) -> str:
+    return ", ".join(f"`{each}`" for each in dict.fromkeys(map(name, ops)))
+
+
+if __name__ == "__main__":
+    with replacing(PAGE) as temporary:
+        temporary.write_text(page(), encoding="utf-8")
