@@ -29,7 +29,7 @@ PAGES = sorted(
     + [page for part in ("docs", "examples", "src") for page in (ROOT / part).rglob("*.md")]
 )
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", flags=re.DOTALL | re.MULTILINE)
-CHEAP = ("inspect", "convert", "audit", "predict", "completion")  # run wherever the files they name are there
+CHEAP = ("inspect", "convert", "audit", "predict", "completion")  # run if their files are there
 FILE = re.compile(r"\.(onnx|npy|safetensors|csv|parquet|wav)$")
 
 

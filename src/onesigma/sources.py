@@ -89,9 +89,7 @@ def open_model(
     if _is_converted(name):
         _refuse_idle(name, weights, dropout or channel_dropout)
         return _of_exported(name) if name.lower().endswith(".onnx") else _of_saved(name)
-    network = open_network(
-        name, weights=weights, trust=trust, dropout=dropout or None, channel_dropout=channel_dropout
-    )
+    network = _network(name, weights, trust, dropout or None, channel_dropout)
     examples = network.examples or (None if example is None else (example,))
     if examples is None:
         raise InputError(f"{name} says nothing of its inputs: an example of them is needed.")
@@ -119,9 +117,19 @@ def open_network(
 
     Of ``dropout``, {} stands for none at all, for use with ``convert(…, input_std=…)``.
     """
-    suffix = Path(name).suffix.lower()
     if _is_converted(name):
         raise InputError(f"{name} is converted already.")
+    return _network(name, weights, trust, dropout, channel_dropout)
+
+
+def _network(
+    name: str,
+    weights: Path | None,
+    trust: bool,
+    dropout: Rates | None,
+    channel_dropout: Rates | None,
+) -> Network:
+    suffix = Path(name).suffix.lower()
     if suffix == ".onnx":
         _refuse_idle(name, weights, None)
         from onesigma.frontends.onnx import read_onnx

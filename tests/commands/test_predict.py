@@ -12,6 +12,7 @@ from torch import nn
 
 import onesigma
 from onesigma import cli
+from onesigma.data import watch
 from onesigma.demo import checkpoint
 
 X = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
@@ -137,7 +138,7 @@ def test_the_watch_network_on_a_recording(tmp_path, capsys):
     command = ["onesigma.demo.network:WatchNet", "--weights", str(checkpoint.SHIPPED), str(data)]
     cut = ["--window", "250", "--hop", "200", "--shape", "2,3,250"]
     labels = tmp_path / "labels.txt"
-    labels.write_text("\n".join(onesigma.data.watch.CLASS_NAMES))
+    labels.write_text("\n".join(watch.CLASS_NAMES))
     assert predict(*command, *cut, "--labels", str(labels)) == 0
     rows = table(capsys.readouterr().out)
     assert [int(row["start"]) for row in rows] == [0, 200, 400]
@@ -145,7 +146,7 @@ def test_the_watch_network_on_a_recording(tmp_path, capsys):
     x = torch.from_numpy(np.stack(windows))
     expected = onesigma.convert(checkpoint.load().network, x)(x)
     np.testing.assert_allclose(numbers(rows, "entropy"), expected.entropy.detach(), rtol=1e-3)
-    names = [onesigma.data.watch.CLASS_NAMES[i] for i in expected.label]
+    names = [watch.CLASS_NAMES[i] for i in expected.label]
     assert [row["label"] for row in rows] == names
 
 

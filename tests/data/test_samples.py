@@ -1,6 +1,7 @@
 """Samples from files: the same numbers whatever the file, faults named, memory constant."""
 
 import json
+import sys
 import tracemalloc
 import wave
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 from onesigma.data import csv_rows, rows
 from onesigma.data.samples import Scaling, fitted, samples
-from onesigma.errors import DataError, InputError
+from onesigma.errors import DataError, InputError, PackageError
 
 TABLE = np.random.default_rng(0).normal(size=(23, 3)).astype(np.float32)
 HEADER = "x,y,z\n"
@@ -213,6 +214,13 @@ def test_faults_in_parquet(tmp_path):
         all_of(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"row 1, column 'x' \(counted from 0\): nan"):
         all_of(tmp_path / "t.parquet", columns=["x"])
+
+
+def test_parquet_without_its_package(tmp_path, monkeypatch):
+    (tmp_path / "t.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(PackageError, match=r"pip install 'onesigma\[predict\]'"):
+        all_of(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])

@@ -191,6 +191,7 @@ HOSTILE = [
 names = st.lists(st.sampled_from(HOSTILE) | st.text(max_size=5), min_size=1, max_size=4)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 @examples(100)
 @given(
     parts=st.lists(names, min_size=1, max_size=4),

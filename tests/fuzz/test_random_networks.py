@@ -28,6 +28,7 @@ from random_networks import (
     batch_norm,
     finished,
     inputs,
+    is_dropout,
     mixing,
     networks,
     shape_after,
@@ -113,7 +114,7 @@ def assert_like_monte_carlo(model: nn.Module, x: Tensor, answer: Prediction) -> 
 def sampled(model: nn.Module, x: Tensor, passes: int = PASSES) -> Tensor:
     """(passes, batch, outputs): the network with its dropout on, and nothing of onesigma."""
     for layer in model.modules():
-        layer.train(isinstance(layer, nn.modules.dropout._DropoutNd))
+        layer.train(is_dropout(layer))
     torch.manual_seed(0)
     with torch.no_grad():
         result = model(x.repeat(passes, *[1] * (x.dim() - 1))).unflatten(0, (passes, len(x)))
@@ -135,7 +136,7 @@ def assert_close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
 def test_at_rate_0_it_is_the_original_bit_for_bit(network):
     model, shape = network
     for layer in model.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd):
+        if is_dropout(layer):
             layer.p = 0.0
     x = inputs(shape)
     with torch.no_grad():

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from onesigma.gaussian import Gaussian
 from onesigma.moments.piecewise import maximum
-from onesigma.rules.table import INDEPENDENT, NORMAL, Op, Rule, RuleFunction, register
+from onesigma.rules.table import (
+    ALWAYS_APPROXIMATE,
+    INDEPENDENT,
+    NORMAL,
+    Op,
+    Rule,
+    RuleFunction,
+    register,
+)
 
 aten = torch.ops.aten
 
@@ -182,7 +190,7 @@ def _maximum_over(
     return value
 
 
-_MAXIMUM = frozenset({INDEPENDENT, NORMAL})
+_MAXIMUM = frozenset({INDEPENDENT, NORMAL, ALWAYS_APPROXIMATE})  # exact for two members alone
 _AVERAGE = frozenset({INDEPENDENT})
 for _dims, _op in enumerate(
     (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), 1
