@@ -2,10 +2,10 @@
 
 Some of it is exact and asserted so. How close one pass comes to Monte Carlo depends on the network
 (docs/fidelity.md): elements that share a dropped unit are correlated, and the pass carries none of
-it. Over 100 networks of this kind the median over the logits of one pass' standard deviation by
-Monte Carlo's was from 0.73 to 1.8, and that of the means' distance, in such deviations, below 0.4.
-So a factor of LIMIT either way is asserted, and a distance below 1: enough to find a rule that was
-forgotten or squares twice. To find one that is a little wrong, tests/rules has its oracles.
+it. Over 200 networks of this kind its spread was from 0.41 to 1.6 times Monte Carlo's, and its mean
+off by at most 0.3 of that. So a factor of LIMIT either way is asserted, and a distance below 1:
+enough to find a rule that was forgotten or squares twice. To find one that is a little wrong,
+tests/rules has its oracles.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from onesigma import Converted, Prediction
 
 FIELDS = ("mean", "var", "probs", "entropy", "aleatoric", "epistemic")
 PASSES = 4000
-LIMIT = 5
+LIMIT = 4
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("random")
 
 
-@examples(4)
+@examples(3)
 @given(network=networks())
 def test_every_network(folder, network):
     """One conversion, which takes seconds, and all that is promised of it."""
@@ -103,12 +103,12 @@ def assert_exported(converted: Converted, x: Tensor, answer: Prediction, path: P
 
 
 def assert_like_monte_carlo(model: nn.Module, x: Tensor, answer: Prediction) -> None:
-    reference = sampled(model, x)
-    std, spread = reference.std(0), answer.std
-    ratio = (spread / std)[std > 1e-6].median().item()
-    assert 1 / LIMIT < ratio < LIMIT
-    off = ((answer.mean - reference.mean(0)).abs() / std)[std > 1e-6].median().item()
-    assert off < 1
+    """Over all logits at once: a single one may have a spread of nearly nothing."""
+    draws = sampled(model, x)
+    var, off = draws.var(0).sum(), (answer.mean - draws.mean(0)).square().sum()
+    if var > 1e-3:  # else the noise hardly ever arrives, as behind a ReLU that is nearly dead
+        assert 1 / LIMIT < (answer.var.sum() / var).sqrt() < LIMIT
+        assert (off / var).sqrt() < 1
 
 
 def sampled(model: nn.Module, x: Tensor, passes: int = PASSES) -> Tensor:
