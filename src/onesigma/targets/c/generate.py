@@ -148,6 +148,6 @@ def _class_names(model: onnx.ModelProto) -> list[str]:
         if entry.key == METADATA_KEY:
             try:
                 return list(json.loads(entry.value)["class_names"] or [])
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ExportError(f"The file's onesigma metadata are damaged: {error}") from error
     return []
