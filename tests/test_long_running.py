@@ -63,6 +63,9 @@ def test_many_threads_get_the_answers_that_one_gets(predict):
     start = Barrier(THREADS)
 
     def worker(number: int) -> bool:
+        torch.set_num_threads(
+            1
+        )  # PyTorch's count is the calling thread's; another rounds otherwise
         start.wait()
         order = [(number + step) % THREADS for step in range(10 * THREADS)]
         return all(values(predict(batches[i])) == alone[i] for i in order)

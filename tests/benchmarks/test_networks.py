@@ -73,14 +73,15 @@ def test_an_unknown_name_lists_the_known(networks, tmp_path):
         networks.train_cached("nothing", cache_folder=tmp_path)
 
 
-def test_five_networks_are_listed(networks):
-    trained = ["motion_cnn", "residual_cnn", "keyword_cnn", "paper_cnn"]
+def test_six_networks_are_listed(networks):
+    trained = ["digits_cnn", "motion_cnn", "residual_cnn", "keyword_cnn", "paper_cnn"]
     assert list(networks.NETWORKS) == ["watch_cnn", *trained]
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "sites"),
     [
+        ("digits_cnn", (1, 8, 8), 10, 4),
         ("motion_cnn", (6, 200), 6, 4),
         ("residual_cnn", (6, 200), 6, 5),
         ("keyword_cnn", (1, 24, 98), 10, 5),
@@ -93,6 +94,14 @@ def test_each_converts(networks, name, shape, classes, sites):
     assert converted(x).var.shape == (2, classes)
     assert converted(x).var.min() > 0
     assert len(converted.report.sites) == sites
+
+
+def test_digits_come_with_scikit_learn(networks):
+    data = networks.digits(None)
+    parts = (data.train, data.validation, data.test)
+    assert [tuple(part.inputs.shape) for part in parts] == [(n, 1, 8, 8) for n in (1297, 200, 300)]
+    assert data.train.inputs.mean().abs() < 1e-5
+    assert all(part.labels.unique().tolist() == list(range(10)) for part in parts)
 
 
 def test_another_take_moves_and_colours_each_image_by_itself(networks):
