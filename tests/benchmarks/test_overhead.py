@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,21 @@ def test_ratios_are_held_against_their_bars(scripts):
     assert found["onnxruntime", full]["at_least_20"]
     assert found["eager", full]["met"] is None
     assert found["eager", full]["mc30_over_this"] is None
+
+
+def test_what_misses_a_bar_is_profiled(scripts, monkeypatch):
+    overhead, _ = scripts
+    full, lowrank, *_ = MODES
+    rows = overhead.ratios(result())
+    next(r for r in rows if r["mode"] == full)["at_least_20"] = False
+    entries = [SimpleNamespace(name=name, programs=[SimpleNamespace(path=None)]) for name in
+               (PLAIN, full, lowrank, CALIBRATED)]  # fmt: skip
+    monkeypatch.setattr(overhead, "profile", lambda path, inputs: [])
+    measured = SimpleNamespace(inputs=lambda batch: ())
+    assert set(overhead.profiles(rows, entries, measured)) == {PLAIN, full, CALIBRATED}
+    for row in rows:
+        row.update(met=True, at_least_20=True)
+    assert overhead.profiles(rows, entries, measured) == {}
 
 
 def test_the_page_has_a_place_for_every_figure(scripts, tmp_path):
