@@ -9,7 +9,7 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onesigma.data import motionsense, speech
+from onesigma.lab.datasets import motionsense, speech
 
 
 class MotionCnn(nn.Module):

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import onesigma
-from onesigma.convert import assemble
-from onesigma.data.prepared import Splits
-from onesigma.fidelity.audit import divergence
-from onesigma.fidelity.calibrate import fit_tuning
+from onesigma.calibration.choice import fit_tuning
+from onesigma.calibration.comparison import divergence
+from onesigma.conversion import assemble
+from onesigma.lab.datasets.prepared import Splits
 from onesigma.text_table import text_table
 
 SEEDS = (1, 2, 3)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 import onesigma
 from onesigma.baselines.backbone import backbone
-from onesigma.data import tasks
-from onesigma.experiments import conditions, recipes, reproduce
-from onesigma.experiments.conditions import CLEAN, some_rows
-from onesigma.experiments.evaluate import Method, array, predict
+from onesigma.lab.datasets import tasks
+from onesigma.lab.paper import conditions, recipes, reproduce
+from onesigma.lab.paper.conditions import CLEAN, some_rows
+from onesigma.lab.paper.evaluate import Method, array, predict
 from onesigma.metrics import spot_foreign
 from onesigma.prediction import Prediction
 from onesigma.text_table import text_table

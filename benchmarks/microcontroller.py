@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 import onesigma
-from onesigma.bench.network import INPUT_SHAPE, paper_cnn
-from onesigma.bench.programs import plain
-from onesigma.demo import checkpoint
-from onesigma.demo.run import random_walk
-from onesigma.targets.c import Generated, generate, verify
+from onesigma.exporters.c import Generated, generate, verify
+from onesigma.lab.bench.network import INPUT_SHAPE, paper_cnn
+from onesigma.lab.bench.programs import plain
+from onesigma.lab.demo import checkpoint
+from onesigma.lab.demo.run import random_walk
 
 PASSES = 30
 MODES: dict[str, dict[str, str]] = {

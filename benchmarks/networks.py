@@ -28,13 +28,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from onesigma.bench.network import paper_cnn
-from onesigma.data import motionsense, speech, watch
-from onesigma.data.prepared import Splits
-from onesigma.data.watch import Split
-from onesigma.demo import checkpoint
+from onesigma.lab.bench.network import paper_cnn
+from onesigma.lab.datasets import motionsense, speech, watch
+from onesigma.lab.datasets.prepared import Splits
+from onesigma.lab.datasets.watch import Split
+from onesigma.lab.demo import checkpoint
+from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
-from onesigma.whole_file import replacing
 
 CACHE = Path("out") / "benchmarks"
 Loaded = tuple[nn.Module, Splits]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from onesigma.data import ambient, augment, esc, speech, watch
-from onesigma.data.recording import Recording
-from onesigma.data.schedule import schedule
 from onesigma.errors import DataError
-from onesigma.plots.augment import Panel, noises
+from onesigma.lab.datasets import ambient, augment, esc, speech, watch
+from onesigma.lab.datasets.recording import Recording
+from onesigma.lab.datasets.schedule import schedule
+from onesigma.lab.plots.augment import Panel, noises
 
 # Chosen for the eye: all seven noises within half an hour, no factor close to 1.
 SCHEDULE_SEED, SEED = 416, 26

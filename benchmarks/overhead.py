@@ -24,13 +24,13 @@ from shift import add_noise
 from torch import Tensor, nn
 
 import onesigma
-from onesigma.bench.bench import Bench, Plan
-from onesigma.bench.contenders import CALIBRATED, MODES, PLAIN, Contender
-from onesigma.bench.profile import profile
-from onesigma.bench.result import Result
-from onesigma.bench.subject import Subject, subject
 from onesigma.errors import DataError
-from onesigma.whole_file import replacing
+from onesigma.lab.bench.bench import Bench, Plan
+from onesigma.lab.bench.contenders import CALIBRATED, MODES, PLAIN, Contender
+from onesigma.lab.bench.profile import profile
+from onesigma.lab.bench.result import Result
+from onesigma.lab.bench.subject import Subject, subject
+from onesigma.storage.atomic import replacing
 
 MC = "MC-30, one batch"
 FULL, LOWRANK, *_ = MODES

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onesigma.bench.report import ratio
-from onesigma.bench.runtimes import runtime
-from onesigma.whole_file import replacing
+from onesigma.lab.bench.report import ratio
+from onesigma.lab.bench.runtimes import runtime
+from onesigma.storage.atomic import replacing
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
@@ -29,7 +29,7 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     out: Path = options.output
     python = sys.executable
     root = [] if options.data_root is None else ["--data-root", str(options.data_root)]
-    command = [python, "-c", "import sys; from onesigma.cli import main; sys.exit(main())"]
+    command = [python, "-c", "import sys; from onesigma.cli.main import main; sys.exit(main())"]
     return {
         "overhead": [python, str(HERE / "overhead.py"), *root, "--output", f"{out}/overhead.json"],
         "bench": [*command, "bench", "--output", str(out)],

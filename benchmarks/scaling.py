@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from onesigma.bench.bench import Bench, Plan, machine
-from onesigma.bench.contenders import CALIBRATED, MODES, PLAIN
-from onesigma.bench.network import INPUT_SHAPE, seeded_cnn
-from onesigma.bench.subject import of_model
-from onesigma.convert import convert
-from onesigma.plots.scaling import growth
+from onesigma.conversion import convert
+from onesigma.lab.bench.bench import Bench, Plan, machine
+from onesigma.lab.bench.contenders import CALIBRATED, MODES, PLAIN
+from onesigma.lab.bench.network import INPUT_SHAPE, seeded_cnn
+from onesigma.lab.bench.subject import of_model
+from onesigma.lab.plots.scaling import growth
+from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
-from onesigma.whole_file import replacing
 
 FULL, LOWRANK, *_ = MODES
 MC = "MC-10, one batch"

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from onesigma.data import ambient, esc, speech
-from onesigma.data.prepared import Splits
+from onesigma.lab.datasets import ambient, esc, speech
+from onesigma.lab.datasets.prepared import Splits
 
 
 def add_noise(inputs: Tensor, std: float, seed: int = 0) -> Tensor:

@@ -11,8 +11,8 @@ recordings of a smartwatch and the network of the demo; it needs `pip install 'o
 import torch
 
 import onesigma
-from onesigma.data import watch
-from onesigma.demo import checkpoint
+from onesigma.lab.datasets import watch
+from onesigma.lab.demo import checkpoint
 
 RISK = 0.05
 

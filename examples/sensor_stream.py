@@ -17,7 +17,7 @@ import numpy as np
 
 from onesigma import runtime
 from onesigma.errors import OnesigmaError
-from onesigma.stream import Lines, windows
+from onesigma.tables.stream import Lines, windows
 
 
 def decide(answer: runtime.Prediction, names: list[str] | None, doubt: float) -> str:

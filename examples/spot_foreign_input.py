@@ -16,9 +16,9 @@ from torch import Tensor
 import onesigma
 from onesigma import metrics
 from onesigma.baselines.backbone import backbone
-from onesigma.data import watch
-from onesigma.demo import checkpoint
-from onesigma.demo.run import random_walk, white_noise
+from onesigma.lab.datasets import watch
+from onesigma.lab.demo import checkpoint
+from onesigma.lab.demo.run import random_walk, white_noise
 from onesigma.text_table import text_table
 
 FALSE_ALARMS = 0.05

@@ -19,7 +19,7 @@ from oracles import Expected, jacobian, monte_carlo, quadrature
 from scipy.special import expit, ndtr
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian
 
 STANDARD_ERRORS = 5
 DRAWS = 50_000

@@ -20,7 +20,7 @@ pytest.importorskip("onnx")
 from onnx_files import classifier, written
 
 import onesigma
-from onesigma import cli
+from onesigma.cli import main as cli
 from onesigma.rules import RULES
 
 ROOT = Path(__file__).parent.parent

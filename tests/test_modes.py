@@ -9,12 +9,12 @@ from torch import nn
 
 import onesigma
 from onesigma import InputError
-from onesigma.convert import assemble
-from onesigma.fidelity.audit import divergence
-from onesigma.gaussian import Gaussian
+from onesigma.calibration.comparison import divergence
+from onesigma.conversion import assemble
 from onesigma.rules import RULES
 from onesigma.rules.frozen import FROZEN
 from onesigma.rules.lean import LEAN
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 NAMES = ("paper_cnn", "residual", "separable", "mlp", "mixer")
@@ -119,7 +119,7 @@ def test_the_report_says_what_is_approximate(paper):
 
 def test_grouped_convolutions_are_exported_by_our_own_table(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
-    monkeypatch.delattr("onesigma.targets.torch_onnx.write")
+    monkeypatch.delattr("onesigma.exporters.onnx.torch_writer.write")
     layers = (nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Dropout(0.5), nn.Conv1d(8, 8, 3, groups=2))
     model = nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6, 3)).eval()
     grouped = onesigma.convert(model, torch.randn(2, 4, 10), variance="lowrank")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import onnx
 
-from onesigma.frontends.onnx_ops import NUMBERS, OPS
+from onesigma.importers.onnx.ops import NUMBERS, OPS
 from onesigma.rules import RULES, Assumption, Rule
 from onesigma.rules.frozen import FROZEN
 from onesigma.rules.lowrank import LOWRANK
 from onesigma.rules.table import ALWAYS_APPROXIMATE, Op
-from onesigma.whole_file import replacing
+from onesigma.storage.atomic import replacing
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "supported-ops.md"
 

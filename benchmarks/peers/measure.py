@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor, nn
 
-from onesigma.bench.bench import machine
-from onesigma.bench.contenders import contenders
-from onesigma.bench.network import CLASSES, INPUT_SHAPE, seeded_cnn
-from onesigma.bench.runtimes import eager
-from onesigma.bench.timing import interleaved, timing
-from onesigma.convert import convert
+from onesigma.conversion import convert
+from onesigma.lab.bench.bench import machine
+from onesigma.lab.bench.contenders import contenders
+from onesigma.lab.bench.network import CLASSES, INPUT_SHAPE, seeded_cnn
+from onesigma.lab.bench.runtimes import eager
+from onesigma.lab.bench.timing import interleaved, timing
 
 PASSES = 30
 Method = Callable[[Tensor], object]

@@ -14,11 +14,11 @@ from pathlib import Path
 from torch import Tensor
 
 import onesigma
-from onesigma.data import watch
-from onesigma.demo import checkpoint
-from onesigma.demo.run import random_walk
-from onesigma.targets.c import BOARD
-from onesigma.targets.c.elementwise import literal
+from onesigma.exporters.c import BOARD
+from onesigma.exporters.c.elementwise import literal
+from onesigma.lab.datasets import watch
+from onesigma.lab.demo import checkpoint
+from onesigma.lab.demo.run import random_walk
 
 RISK = 0.05  # of all windows, at most this share is to be acted on and answered wrongly
 

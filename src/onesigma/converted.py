@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from onesigma.decision import AbstainRule, Temperature
+from onesigma.decide.temperature import Temperature
+from onesigma.decide.threshold import AbstainRule
 from onesigma.errors import InputError
-from onesigma.passes.capture import shared_copy
+from onesigma.graph.capture import shared_copy
 from onesigma.prediction import Prediction
 from onesigma.report import Report
 from onesigma.rules import rules_for

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from onesigma.gaussian import Gaussian
-from onesigma.passes.locate import output_of
-from onesigma.propagate import Propagate, as_factor
+from onesigma.engine import Propagate, as_factor
+from onesigma.graph.locate import output_of
 from onesigma.rules.affine import correlated_parts
+from onesigma.values.gaussian import Gaussian
 
 # Beyond, a K × K root per sample would cost more than it tells.
 MAX_CLASSES = 64

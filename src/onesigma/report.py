@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import fx
 
-from onesigma.passes.flow import Flow, Step, adds_noise
-from onesigma.passes.locate import module_path, op_name, source_line
+from onesigma.graph.flow import Flow, Step, adds_noise
+from onesigma.graph.locate import module_path, op_name, source_line
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RuleTable
 from onesigma.text_table import text_table

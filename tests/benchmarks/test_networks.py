@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import onesigma
-from onesigma.data.prepared import Splits
-from onesigma.data.watch import Split
+from onesigma.lab.datasets.prepared import Splits
+from onesigma.lab.datasets.watch import Split
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onesigma.data.augment import NOISES
-from onesigma.data.recording import Recording
+from onesigma.lab.datasets.augment import NOISES
+from onesigma.lab.datasets.recording import Recording
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from onesigma.data.prepared import Splits, data_root
-from onesigma.data.watch import Split
 from onesigma.errors import DataError
+from onesigma.lab.datasets.prepared import Splits, data_root
+from onesigma.lab.datasets.watch import Split
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "shift.py"
 SPEC = importlib.util.spec_from_file_location("shift", PATH)

@@ -12,8 +12,8 @@ import torch
 
 pytest.importorskip("onnx")
 
-from onesigma.data import watch
-from onesigma.targets.c import verify
+from onesigma.exporters.c import verify
+from onesigma.lab.datasets import watch
 
 FOLDER = Path(__file__).parents[2] / "examples" / "firmware"
 MISSING = verify.TARGETS["cortex-m4"].missing or (None if shutil.which("make") else "no make")

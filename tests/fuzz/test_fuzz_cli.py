@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 import torch
-from harness import examples
+from fuzz.harness import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import onesigma
-from onesigma import cli
+from onesigma.cli import main as cli
 
 pytest.importorskip("onnxruntime")
 from onnx_files import classifier, numbers, written
@@ -112,7 +112,7 @@ def test_exit_codes(folder, line):
     line = [word for word in line if word != "--debug"]  # which is there to show tracebacks
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as temporary:
         for name in NOT_RUN:
-            patch.setattr(sys.modules[f"onesigma.commands.{name}"], "run", lambda options: None)
+            patch.setattr(sys.modules[f"onesigma.cli.{name}"], "run", lambda options: None)
         # A copy, for some commands write, and each example is to find the same.
         here = shutil.copytree(folder, Path(temporary) / "here")
         patch.chdir(here)

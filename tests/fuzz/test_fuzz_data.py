@@ -13,17 +13,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from harness import answered, damaged, examples
+from fuzz.harness import answered, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onesigma.data import esc, hhar, opportunity
-from onesigma.data.archive import extract
-from onesigma.data.arrays import read_batch
-from onesigma.data.hhar_csv import read_streams
-from onesigma.data.recording import Recording, read_recordings, triads_of, write_recordings
-from onesigma.data.wav import read_wav
 from onesigma.errors import DataError
+from onesigma.lab.datasets import esc, hhar, opportunity
+from onesigma.lab.datasets.archive import extract
+from onesigma.lab.datasets.hhar_csv import read_streams
+from onesigma.lab.datasets.recording import Recording, read_recordings, triads_of, write_recordings
+from onesigma.tables.arrays import read_batch
+from onesigma.tables.wav import read_wav
 
 
 def npy() -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import answered, damaged, examples
+from fuzz.harness import answered, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +23,8 @@ from onnx import numpy_helper  # noqa: E402
 from onnx_files import classifier, ints, model, node, numbers  # noqa: E402
 
 from onesigma import read_onnx  # noqa: E402
-from onesigma.frontends.onnx_ops import OPS  # noqa: E402
-from onesigma.frontends.onnx_table import inspect_onnx  # noqa: E402
+from onesigma.importers.onnx.ops import OPS  # noqa: E402
+from onesigma.importers.onnx.table import inspect_onnx  # noqa: E402
 
 
 def convolutional() -> onnx.ModelProto:

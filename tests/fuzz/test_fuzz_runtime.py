@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness import altered, answered, damaged, examples
+from fuzz.harness import altered, answered, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn

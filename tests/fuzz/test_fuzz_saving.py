@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import altered, answered, damaged, examples
+from fuzz.harness import altered, answered, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -17,7 +17,7 @@ from torch import nn
 
 import onesigma
 from onesigma import FileError
-from onesigma.tensor_file import digest
+from onesigma.storage.tensor_file import digest
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import examples
-from hypothesis import given, note
-from hypothesis import strategies as st
-from random_networks import (
+from fuzz.harness import examples
+from fuzz.random_networks import (
     CLASSES,
     RATES,
     SHAPES,
@@ -33,6 +31,8 @@ from random_networks import (
     networks,
     shape_after,
 )
+from hypothesis import given, note
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import onesigma

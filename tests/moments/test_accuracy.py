@@ -25,8 +25,8 @@ from cases import PIECEWISE, SMOOTH, Activation
 from oracles import quadrature
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
 from onesigma.rules import RULES
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

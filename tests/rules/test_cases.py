@@ -13,8 +13,8 @@ from oracles import Expected, assert_below, assert_moments, means, outputs, repl
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.gaussian import Gaussian
 from onesigma.rules import RULES
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from onesigma.factored import Factored, Flattened, factored
-from onesigma.gaussian import Gaussian
 from onesigma.moments.uniform import HALF_WIDTH, relu_of_uniform
 from onesigma.rules import RULES, rules_for
 from onesigma.rules.lowrank import LOWRANK, channel_sum, rank_one
+from onesigma.values.factored import Factored, Flattened, factored
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 DIMS = {1: aten.conv1d.default, 2: aten.conv2d.default, 3: aten.conv3d.default}

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
 from onesigma.rules import RULES
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 bounded = settings(max_examples=50, deadline=None, derandomize=True, database=None)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, fx, nn
 
 import onesigma
-from onesigma.gaussian import Gaussian
-from onesigma.propagate import Propagate
+from onesigma.engine import Propagate
 from onesigma.rules import RULES, Rule
 from onesigma.rules.table import register
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

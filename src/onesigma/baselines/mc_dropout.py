@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from onesigma.baselines.original import Original, check_task, original
 from onesigma.baselines.totals import Totals
 from onesigma.errors import InputError, NoRandomness
-from onesigma.passes.capture import is_site, shared_copy
+from onesigma.graph.capture import is_site, shared_copy
 from onesigma.prediction import Prediction
 from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
 

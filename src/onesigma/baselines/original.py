@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from onesigma.converted import Converted, check_inputs
 from onesigma.errors import InputError
-from onesigma.passes.prepare import prepare
+from onesigma.graph.prepare import prepare
 
 
 @dataclass(frozen=True)

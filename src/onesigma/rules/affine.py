@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian, Value
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.table import (
     INDEPENDENT,
@@ -19,6 +18,7 @@ from onesigma.rules.table import (
     register,
     rule,
 )
+from onesigma.values.gaussian import Gaussian, Value
 
 aten = torch.ops.aten
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.gaussian import Gaussian, Value, broadcast
 from onesigma.moments import functions
 from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
@@ -23,6 +22,7 @@ from onesigma.rules.table import (
     register,
     rule,
 )
+from onesigma.values.gaussian import Gaussian, Value, broadcast
 
 aten = torch.ops.aten
 

@@ -15,8 +15,8 @@ import math
 import torch
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian, Value
 from onesigma.rules.table import Rule, RuleTable, rule
+from onesigma.values.gaussian import Gaussian, Value
 
 aten = torch.ops.aten
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from onesigma.factored import Factored
-from onesigma.gaussian import Gaussian
 from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Rule
+from onesigma.values.factored import Factored
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

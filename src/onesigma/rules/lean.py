@@ -10,10 +10,10 @@ import math
 
 import torch
 
-from onesigma.factored import Factored
-from onesigma.gaussian import Gaussian
 from onesigma.rules.lowrank import LOWRANK
 from onesigma.rules.table import NORMAL, Op, Rule
+from onesigma.values.factored import Factored
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

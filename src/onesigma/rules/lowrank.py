@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onesigma.factored import Factored, Flattened, factored
-from onesigma.gaussian import Gaussian, Value
 from onesigma.moments.uniform import HALF_WIDTH, relu_of_uniform
 from onesigma.rules.table import (
     ALWAYS_APPROXIMATE,
@@ -29,6 +27,8 @@ from onesigma.rules.table import (
     Rule,
     RuleFunction,
 )
+from onesigma.values.factored import Factored, Flattened, factored
+from onesigma.values.gaussian import Gaussian, Value
 
 aten = torch.ops.aten
 

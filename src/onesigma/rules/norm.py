@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.gaussian import Gaussian
 from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, rule
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
 from onesigma.moments.piecewise import maximum
 from onesigma.rules.table import (
     ALWAYS_APPROXIMATE,
@@ -23,6 +22,7 @@ from onesigma.rules.table import (
     RuleFunction,
     register,
 )
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
 from onesigma.rules.table import INDEPENDENT, Op, Rule, RuleFunction, register
+from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
 

@@ -8,8 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian, Value
-from onesigma.rules.table import Op, Rule, RuleFunction, passthrough, register, rule
+from onesigma.rules.table import (
+    Op,
+    Rule,
+    RuleFunction,
+    passthrough,
+    register,
+    rule,
+)
+from onesigma.values.gaussian import Gaussian, Value
 
 aten = torch.ops.aten
 

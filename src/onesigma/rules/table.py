@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from onesigma.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian
 
 Op: TypeAlias = Callable[..., Any]
 RuleFunction: TypeAlias = Callable[..., Any]

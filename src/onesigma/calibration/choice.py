@@ -1,0 +1,192 @@
+"""``calibrate``: what elements share, learnt from unlabelled inputs.
+
+The diagonal pass takes elements as independent, but they share dropped units: it under-states the
+spread, the deeper the layer the more, and over-states maxima. Layer by layer, in order, gains and
+correlations are fitted to Monte-Carlo dropout of the original (``tune.py``). No label, no
+retraining; at run time they cost next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onesigma.calibration.comparison import divergence
+from onesigma.calibration.fitter import FAMILIES, Tuner
+from onesigma.calibration.observation import Observed, Progress, RunningCovariance, observe, silent
+from onesigma.calibration.watch import layers_of
+from onesigma.conversion import assemble, uncertain
+from onesigma.converted import Converted
+from onesigma.errors import InputError
+from onesigma.logits import features_of_logits, has_linear_logits
+
+# With the covariance right, the error of 64 draws is what would be left of the distance.
+_DRAWS = 256
+_RIDGE = 1e-2
+
+
+def calibrate(
+    converted: Converted,
+    *inputs: Tensor,
+    passes: int = 100,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Converted:
+    """Fit gains and correlations on unlabelled inputs; returns a new converted model.
+
+    Half of the inputs fit them, the other half decides: none, gains, the covariance of the logits,
+    or both, whichever is closest to Monte Carlo there. The report says which.
+
+    Args:
+        converted: the model; it stays as it is.
+        inputs: real inputs without labels; a hundred or two are enough.
+        passes: Monte-Carlo passes of the original.
+        seed: of the masks.
+        progress: wraps the passes, e.g. ``tqdm.tqdm``.
+    """
+    checked = converted.checked(inputs)
+    if converted.settings.input_shapes[0][0] is not None:
+        raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
+    if converted.temperature is not None or converted.abstain is not None:
+        raise InputError(
+            "Calibration changes the doubt that the temperature and the abstain rule were fitted "
+            "on. Calibrate with_abstain(None).with_temperature(None), then fit them again."
+        )
+    if len(checked[0]) < 4:
+        raise InputError("calibrate needs at least 4 inputs: half of them check the gains.")
+    half = len(checked[0]) // 2
+    observed = _observe_layers(converted, checked, passes, half, seed, progress)
+    tuning = _fit(converted, checked, observed, half)
+    shift = _fit_shift(converted, checked, observed, half)
+    candidates = {"none": converted, "gains": _variant(converted, checked, tuning, shift=shift)}
+    if _knows_covariance(converted):
+        as_it_is = converted.settings.tuning
+        candidates |= {
+            "covariance": _variant(converted, checked, as_it_is, covariance=True),
+            "gains and covariance": _variant(
+                *(converted, checked, tuning), covariance=True, shift=shift
+            ),
+        }
+    errors = {name: _error(m, checked, observed, half) for name, m in candidates.items()}
+    best = min(errors, key=errors.__getitem__)
+    tried = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
+    note = f"calibrated with {best}: KL to Monte Carlo on held-out inputs: {tried}"
+    return _with_note(candidates[best], note)
+
+
+def fit_tuning(
+    converted: Converted,
+    *inputs: Tensor,
+    passes: int = 100,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> dict[str, dict[str, Any]]:
+    """Gains and correlations alone, fitted on all the inputs and not checked."""
+    checked = converted.checked(inputs)
+    observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, progress)
+    return _fit(converted, checked, observed, len(checked[0]))
+
+
+def _variant(
+    converted: Converted,
+    inputs: Sequence[Tensor],
+    tuning: dict[str, dict[str, Any]],
+    *,
+    covariance: bool = False,
+    shift: list[list[float]] | None = None,
+) -> Converted:
+    settings = replace(converted.settings, tuning=tuning, covariance=covariance, shift=shift)
+    if covariance and tuning is not converted.settings.tuning:
+        settings = replace(settings, draws=max(settings.draws, _DRAWS))
+    examples = tuple(x[:2] for x in inputs)
+    return assemble(converted.source, examples, converted.report, settings, converted.input_var)
+
+
+def _observe_layers(
+    converted: Converted,
+    inputs: Sequence[Tensor],
+    passes: int,
+    rows: int,
+    seed: int,
+    progress: Progress,
+) -> Observed:
+    if passes < 4:
+        raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
+    layers = {name for name, entry in layers_of(converted).items() if entry.rule in FAMILIES}
+    features = features_of_logits(converted.source) if _knows_covariance(converted) else None
+    covary = {} if features is None else {features: rows}
+    return observe(converted, inputs, layers, passes, seed=seed, progress=progress, covary=covary)
+
+
+def _knows_covariance(converted: Converted) -> bool:
+    """Low rank does without: it would cost more than all the rest."""
+    settings = converted.settings
+    wanted = settings.task == "classification" and settings.variance == "full"
+    return wanted and has_linear_logits(converted.source)
+
+
+@torch.no_grad()
+def _fit(
+    converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
+) -> dict[str, dict[str, Any]]:
+    seen = {name: m for name, m in observed.nodes.items() if m.count}  # not those of two outputs
+    targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in seen.items()}
+    together = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
+    tuner = Tuner(converted, targets, together)
+    tuner.run(*uncertain([x[:half] for x in inputs], converted.input_var))
+    return tuner.found
+
+
+@torch.no_grad()
+def _fit_shift(
+    converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
+) -> list[list[float]] | None:
+    """For a frozen mean: how the logits' mean over the passes follows from the original logits.
+
+    Least squares, kept small (ridge), for the inputs are few.
+    """
+    settings = converted.settings
+    if settings.mean != "frozen" or settings.task != "classification":
+        return None
+
+    def rows(logits: Tensor) -> Tensor:
+        return logits[:half].double().movedim(settings.class_dim, -1).flatten(0, -2)
+
+    plain = rows(converted.source(*inputs)[0])
+    wanted = rows(observed.output.mean) - plain
+    known = torch.cat([plain, torch.ones_like(plain[:, :1])], 1)
+    square = known.transpose(0, 1) @ known
+    ridge = _RIDGE * square.diagonal().mean() * torch.eye(len(square), dtype=square.dtype)
+    solution = torch.linalg.solve(square + ridge, known.transpose(0, 1) @ wanted)
+    found: list[list[float]] = solution.transpose(0, 1).tolist()
+    return found
+
+
+class _Part(NamedTuple):
+    mean: Tensor
+    var: Tensor
+
+
+@torch.no_grad()
+def _error(converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int) -> float:
+    """KL to the passes on the inputs from ``half`` on; for regression, of the two normals."""
+    held_out = [x[half:] for x in inputs]
+    prediction = converted(*held_out)
+    if prediction.probs is not None:
+        probs = prediction.probs.double().movedim(converted.settings.class_dim, -1)
+        return divergence(observed.reference.probs[half:], probs)
+    output = observed.output
+    mean, var = output.mean[half:], output.var[half:].clamp(min=1e-30)
+    ours = prediction.var.double().clamp(min=1e-30)
+    ratio = var / ours
+    shift = (prediction.mean.double() - mean).square() / ours
+    return float(0.5 * (ratio + shift - 1 - ratio.log()).mean())
+
+
+def _with_note(converted: Converted, note: str) -> Converted:
+    report = replace(converted.report, notes=(*converted.report.notes, note))
+    return converted.replaced(report=report)

@@ -1,0 +1,250 @@
+"""``audit``: the one pass against Monte-Carlo dropout of the original, layer by layer.
+
+Every figure comes with the noise that the finite number of passes puts on it; what lies within
+that noise is marked as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onesigma import head
+from onesigma.calibration.observation import Observed, Progress, observe, silent
+from onesigma.calibration.watch import layers_of, watch
+from onesigma.converted import Converted
+from onesigma.errors import InputError
+from onesigma.prediction import Prediction
+from onesigma.report import Entry
+from onesigma.text_table import text_table
+from onesigma.values.gaussian import Gaussian
+
+_SEEN = 1e-6  # of a layer's typical MC std: below it an element counts as certain
+
+
+@dataclass(frozen=True)
+class LayerAudit:
+    """One layer's output, element by element against the passes.
+
+    Attributes:
+        node, where, op: which layer.
+        mean_error: median |mean − MC mean| in units of the MC standard deviation.
+        std_ratio: median of std / MC std; 1 is perfect, below 1 says it is too sure.
+        low, high: the 5th and 95th percentile of that ratio.
+        correlation: of log variances: does it know WHERE the doubt is?
+    """
+
+    node: str
+    where: str
+    op: str
+    mean_error: float
+    std_ratio: float
+    low: float
+    high: float
+    correlation: float
+
+
+@dataclass(frozen=True)
+class OutputAudit:
+    """The predictive distribution against that of the passes; KL in nats, mean over inputs."""
+
+    kl: float
+    kl_noise: float
+    plain_kl: float
+    entropy_correlation: float
+    label_agreement: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of ``audit``: print it, take it as a dict, or plot it (plots.audit).
+
+    Attributes:
+        layers: each layer's mean and spread against the passes.
+        output: the predicted probabilities against the passes; None for regression.
+        passes, inputs: how many there were.
+    """
+
+    layers: tuple[LayerAudit, ...]
+    output: OutputAudit | None
+    passes: int
+    inputs: int
+
+    @property
+    def mean_noise(self) -> float:
+        """What ``mean_error`` would be of a perfect mean: median |N(0, 1)| / √passes."""
+        return 0.6745 / math.sqrt(self.passes)
+
+    @property
+    def ratio_noise(self) -> float:
+        """The standard error of ``std_ratio`` from the passes alone: of one standard deviation
+        1/√(2 passes), of a median 1.25 times a mean's. Only the inputs count as independent, for
+        the elements of one share their masks.
+        """
+        return 1.25 / math.sqrt(2 * (self.passes - 1) * self.inputs)
+
+    @property
+    def worst(self) -> LayerAudit | None:
+        """The layer whose spread is furthest off; None if no layer has any."""
+        return max(self.layers, key=_distance, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        worst = None if self.worst is None else self.worst.node
+        noise = {"mean_noise": self.mean_noise, "ratio_noise": self.ratio_noise}
+        return asdict(self) | noise | {"worst": worst}
+
+    def __str__(self) -> str:
+        header = ("layer", "op", "mean error", "std ratio", "5 %", "95 %", "log-var corr.")
+        rows = [
+            (
+                layer.where,
+                layer.op,
+                f"{layer.mean_error:.3f}{_noise(layer.mean_error < 1.5 * self.mean_noise)}",
+                f"{layer.std_ratio:.2f}{_noise(abs(layer.std_ratio - 1) < 2 * self.ratio_noise)}",
+                *(f"{v:.2f}" for v in (layer.low, layer.high, layer.correlation)),
+            )
+            for layer in self.layers
+        ]
+        lines = [
+            f"onesigma audit: {self.inputs} inputs, {self.passes} Monte-Carlo passes",
+            "",
+            text_table(header, rows, numbers=True),
+            "",
+            "mean error in MC standard deviations; std ratio 1 is perfect, below 1 is too sure "
+            f"(± {self.ratio_noise:.3f} from the passes)",
+        ]
+        return "\n".join([*lines, *self._output_lines(), *self._advice()])
+
+    def _output_lines(self) -> list[str]:
+        if self.output is None:
+            return []
+        out = self.output
+        within = " (within it)" if out.kl < 2 * out.kl_noise else ""
+        return [
+            "",
+            f"output: KL to Monte Carlo {out.kl:.4f}, its noise {out.kl_noise:.4f}{within}; "
+            f"of the plain network {out.plain_kl:.4f}",
+            f"        entropy correlation {out.entropy_correlation:.3f}, "
+            f"same label on {100 * out.label_agreement:.1f} %",
+        ]
+
+    def _advice(self) -> list[str]:
+        worst = self.worst
+        if worst is None:
+            return ["", "no layer has any spread: nothing to compare before the output"]
+        if 0.9 <= worst.std_ratio <= 1.1:
+            return ["", "no layer's spread is more than 10 % off"]
+        way = "too small" if worst.std_ratio < 1 else "too large"
+        return [
+            "",
+            f"worst layer: {worst.where}, its spread is {way} by a factor {worst.std_ratio:.2f}; "
+            "onesigma.calibrate(converted, x) learns from unlabelled inputs what they share",
+        ]
+
+
+def audit(
+    converted: Converted,
+    *inputs: Tensor,
+    passes: int = 200,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Audit:
+    """Compare a converted model with Monte-Carlo dropout of its original.
+
+    Args:
+        converted: the model to check.
+        inputs: a batch of real inputs, labels not needed; a hundred are enough.
+        passes: Monte-Carlo passes; errors shrink with their square root.
+        seed: of the masks.
+        progress: wraps the passes, e.g. ``tqdm.tqdm``.
+    """
+    if passes < 4:
+        raise InputError(f"passes={passes}: an audit needs at least 4, better 200.")
+    checked = converted.checked(inputs)
+    if len(checked[0]) == 0:
+        raise InputError("An audit needs at least one input.")
+    layers = layers_of(converted)
+    values = watch(converted, checked, set(layers))
+    observed = observe(converted, checked, set(values), passes, seed=seed, progress=progress)
+    audits = [_layer(layers[name], values[name], observed) for name in layers if name in values]
+    output = None
+    if converted.settings.task == "classification":
+        output = _output(converted, checked, observed)
+    return Audit(tuple(a for a in audits if a is not None), output, passes, len(checked[0]))
+
+
+def _noise(within: bool) -> str:
+    return " (noise)" if within else ""
+
+
+def _distance(layer: LayerAudit) -> float:
+    return abs(math.log(max(layer.std_ratio, 1e-12)))
+
+
+def _layer(entry: Entry, value: Gaussian, observed: Observed) -> LayerAudit | None:
+    moments = observed.nodes[entry.node]
+    std = moments.var.sqrt()
+    spread = std > _SEEN * std.max()
+    if not bool(spread.any()):
+        return None
+    ratio = (value.var.double().sqrt() / std)[spread]
+    error = ((value.mean.double() - moments.mean).abs() / std)[spread]
+    low, middle, high = _quantiles(ratio, (0.05, 0.5, 0.95))
+    variances = torch.stack([value.var.double()[spread], moments.var[spread]]).clamp(min=1e-300)
+    return LayerAudit(
+        entry.node,
+        entry.module or entry.node,
+        entry.op,
+        float(error.median()),
+        middle,
+        low,
+        high,
+        _correlation(*variances.log()),
+    )
+
+
+def _output(converted: Converted, inputs: Sequence[Tensor], observed: Observed) -> OutputAudit:
+    dim = converted.settings.class_dim
+    with torch.no_grad():
+        # Not ``converted(…)``: the passes have no temperature either.
+        prediction = Prediction(*converted.network(*inputs), class_dim=dim)
+        plain = head.certain(converted.source(*inputs)[0], dim)
+    assert prediction.probs is not None
+    assert prediction.entropy is not None
+    reference = observed.reference
+    ours, theirs = (p.double().movedim(dim, -1) for p in (prediction.probs, plain.probs))
+    first, second = (half.mean for half in observed.probs)
+    same = ours.argmax(-1) == reference.probs.argmax(-1)
+    return OutputAudit(
+        kl=divergence(reference.probs, ours),
+        # Two halves differ by four times the variance that the whole has.
+        kl_noise=divergence(first, second) / 4,
+        plain_kl=divergence(reference.probs, theirs),
+        entropy_correlation=_correlation(
+            prediction.entropy.double().flatten(), reference.entropy.flatten()
+        ),
+        label_agreement=float(same.double().mean()),
+    )
+
+
+def divergence(reference: Tensor, probs: Tensor) -> float:
+    """KL(reference ‖ probs) in nats, classes last, mean over the rest."""
+    reference, probs = reference.clamp(min=1e-12), probs.clamp(min=1e-12)
+    return float((reference * (reference / probs).log()).sum(-1).mean().detach())
+
+
+def _correlation(a: Tensor, b: Tensor) -> float:
+    if len(a) < 2 or float(a.std()) == 0 or float(b.std()) == 0:
+        return float("nan")
+    return float(torch.corrcoef(torch.stack([a, b]))[0, 1])
+
+
+def _quantiles(values: Tensor, at: Sequence[float]) -> list[float]:
+    # torch.quantile refuses large inputs; a sort does not.
+    ordered = values.sort().values
+    return [float(ordered[min(len(ordered) - 1, int(q * len(ordered)))]) for q in at]

@@ -1,0 +1,1 @@
+"""What labels teach after training: a temperature, and when to act."""

@@ -1,0 +1,87 @@
+"""Temperature: correct the confidence with labels, by one number. Plain torch ops, so it exports.
+
+    NLL(b) = mean of −b log p(label) + log Σₖ pₖᵇ,   b = 1/T
+is convex in b, so its slope changes sign at most once: bisection finds where. Guo et al. 2017, on
+the predictive distribution instead of the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from onesigma.decide.labels import checked_labels
+from onesigma.errors import InputError
+from onesigma.prediction import Prediction
+
+# All answers right drives T to 0, answers worse than chance to ∞: it stops here.
+LIMIT = 32.0
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """One number that corrects a confidence that is too high (above 1) or too low (below 1).
+
+        p → p^(1/T) / Σₖ pₖ^(1/T)
+    The most probable class stays the same.
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value < math.inf:
+            raise InputError(f"A temperature is a positive number, not {self.value}.")
+
+    def apply(self, prediction: Prediction) -> Prediction:
+        """The prediction with new ``probs`` and ``entropy``, all else as it was.
+
+        ``aleatoric`` and ``epistemic`` are averages over the network's own spread, about which the
+        labels say nothing: they are kept, and no longer add up to ``entropy``.
+        """
+        if prediction.probs is None:
+            raise InputError("A regression prediction has no probabilities for a temperature.")
+        log_probs = tempered(logs(prediction.probs), self.value, prediction.class_dim)
+        probs = log_probs.exp()
+        entropy = -(probs * log_probs).sum(prediction.class_dim)
+        return replace(prediction, probs=probs, entropy=entropy)
+
+
+def logs(probs: Tensor) -> Tensor:
+    """Logarithms, those of an exact zero finite."""
+    return probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
+
+
+def tempered(log_probs: Tensor, temperature: float, class_dim: int) -> Tensor:
+    return torch.log_softmax(log_probs / temperature, class_dim)
+
+
+def fit_temperature(probs: Tensor, labels: Tensor, *, class_dim: int = 1) -> Temperature:
+    """The temperature of least negative log-likelihood, between 1/32 and 32.
+
+    Args:
+        probs: class probabilities, as of ``Prediction.probs``.
+        labels: the true classes, for inputs that neither training nor ``threshold`` uses.
+        class_dim: the dimension of the classes in ``probs``.
+    """
+    labels = checked_labels(probs, labels, class_dim)
+    log_probs = logs(probs.detach()).double().movedim(class_dim, -1).flatten(0, -2)
+    # Below the top by how much: exactly 0 for uniform rows, which say nothing about T.
+    log_probs = log_probs - log_probs.amax(-1, keepdim=True)
+    chosen = log_probs.gather(-1, labels.reshape(-1, 1)).mean()
+
+    def slope(inverse: float) -> float:
+        weights = tempered(log_probs, 1 / inverse, -1).exp()
+        return float((weights * log_probs).sum(-1).mean() - chosen)
+
+    low = high = 1.0
+    while slope(high) < 0 and high < LIMIT:
+        low, high = high, 2 * high
+    while slope(low) > 0 and low > 1 / LIMIT:
+        low, high = low / 2, low
+    while high - low > 1e-9 * high:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return Temperature(1 / high)

@@ -1,0 +1,238 @@
+"""Compile what was generated, run it, on this machine or an emulated one, and compare.
+
+The tools are found on the path, none is installed: ``missing`` says which are not there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from onesigma.errors import ExportError
+from onesigma.exporters.agreement import checking_runtime, mismatch
+from onesigma.exporters.c import BOARD
+from onesigma.exporters.c.elementwise import literal
+from onesigma.exporters.c.emit import identifier as _c
+from onesigma.exporters.c.generate import Generated
+from onesigma.exporters.c.render import filled
+
+Array = npt.NDArray[np.float32]
+Sample = Mapping[str, Array]
+WARNINGS = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: its compiler, the compiler's flags, and what runs the result."""
+
+    compiler: str
+    flags: tuple[str, ...] = ()
+    emulator: tuple[str, ...] = ()
+    counts: bool = False  # whether the emulator counts instructions
+
+    @property
+    def missing(self) -> str | None:
+        """Which tool is not there, in words, or None."""
+        tools = [self.compiler, *self.emulator[:1]]
+        absent = [tool for tool in tools if shutil.which(tool) is None]
+        return f"{' and '.join(absent)} not found" if absent else None
+
+
+_M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard")
+_BARE = ("-ffunction-sections", "-fdata-sections", "-nostartfiles", "--specs=rdimon.specs")
+TARGETS = {
+    "host": Target("gcc", ("-O2",)),
+    "aarch64": Target("aarch64-linux-gnu-gcc", ("-O2", "-static"), ("qemu-aarch64",)),
+    "cortex-m4": Target(
+        "arm-none-eabi-gcc",
+        # Fused multiply-adds, which -std=c99 alone would forbid: one instruction instead of two.
+        (*_M4, "-O2", "-ffp-contract=fast", *_BARE, f"-T{BOARD / 'link.ld'}", "-Wl,--gc-sections"),
+        (
+            *("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting"),
+            *("-icount", "shift=6,sleep=off", "-kernel"),
+        ),
+        counts=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run returned, and on an emulated microcontroller what it took.
+
+    Attributes:
+        outputs: the fields of the struct, one array for each sample.
+        instructions: executed for the first sample; None where they are not counted.
+        steps: the same step by step, if asked for.
+    """
+
+    outputs: tuple[dict[str, Array], ...]
+    instructions: int | None
+    steps: tuple[int, ...] = ()
+
+
+def run(
+    generated: Generated,
+    samples: Sequence[Sample],
+    target: str = "host",
+    *,
+    flags: Sequence[str] = (),
+    profile: bool = False,
+) -> Ran:
+    """Compile with all warnings as errors, run on samples (inputs by name).
+
+    Raises:
+        ExportError: it does not compile, or fails when it runs; the tool's own words are in it.
+    """
+    machine = TARGETS[target]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        main, program = folder / "main.c", folder / "program"
+        main.write_text(_main(generated, samples, machine.counts))
+        sources = [str(generated.source), str(main)]
+        marks: list[str] = []
+        if machine.counts:
+            sources.append(str(BOARD / "startup.c"))
+            (folder / "mark.h").write_text("void mark(int step);\n")
+            prefix = generated.source.stem.upper()
+            marks = [f"-D{prefix}_STEP(n)=mark(n)", "-include", str(folder / "mark.h")]
+        include = [f"-I{generated.source.parent}", f"-I{BOARD}"]
+        flags = [*WARNINGS, *machine.flags, *flags, *(marks if profile else ()), *include]
+        _call([machine.compiler, *flags, *sources, "-o", str(program), "-lm"])
+        lines = _call([*machine.emulator, str(program)]).split("\n")
+    return _parsed(lines, generated, len(samples), machine.counts)
+
+
+def _call(command: Sequence[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        raise ExportError(f"{command[0]} failed ({done.returncode}):\n{done.stderr[:4000]}")
+    return done.stdout
+
+
+def flash(generated: Generated, target: str = "cortex-m4") -> int:
+    """Bytes of code, weights and tables, as compiled; the library's own functions not counted."""
+    machine = TARGETS[target]
+    with tempfile.TemporaryDirectory() as folder:
+        object_file = str(Path(folder) / "model.o")
+        options = [flag for flag in machine.flags if not flag.startswith(("-T", "-Wl"))]
+        _call([machine.compiler, *options, "-c", str(generated.source), "-o", object_file])
+        table = _call([machine.compiler.replace("gcc", "size"), object_file])
+    text, data = table.split("\n")[1].split()[:2]
+    return int(text) + int(data)
+
+
+_MAIN = """\
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "@name@.h"
+@board@
+static struct @name@_prediction out;
+@inputs@
+static void show(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    printf("%08lx ", (unsigned long)bits);
+}
+
+int main(void)
+{
+    for (int sample = 0; sample < @count@; ++sample) {
+        begin();
+        const int failed = @name@_predict(@arguments@, &out);
+        end(sample);
+        if (failed)
+            return 1;
+@shows@
+        printf("\\n");
+    }
+    return 0;
+}
+"""
+
+_NOBOARD = """\
+static void begin(void) {}
+static void end(int sample) { (void)sample; }
+"""
+
+_COUNTING = """\
+#include "board.h"
+static uint32_t before, steps[@steps@ + 1];
+void mark(int step);
+void mark(int step) { steps[step] = instructions(); }
+static void begin(void) { before = instructions(); }
+static void end(int sample)
+{
+    const uint32_t after = instructions();
+    steps[@steps@] = after;
+    if (sample)
+        return;
+    printf("%lu", (unsigned long)(after - before));
+    for (int i = 0; i < @steps@; ++i)
+        printf(" %lu", (unsigned long)(steps[i] ? steps[i + 1] - steps[i] : 0));
+    printf("\\n");
+}
+"""
+
+
+def _main(generated: Generated, samples: Sequence[Sample], counts: bool) -> str:
+    inputs = []
+    for name, size in generated.inputs.items():
+        rows = [",\n".join(literal(float(x)) for x in np.ravel(s[name])) for s in samples]
+        body = ",\n".join(f"{{{row}}}" for row in rows)
+        inputs.append(f"static const float in_{_c(name)}[{len(samples)}][{size}] = {{\n{body}}};")
+    shows = []
+    for name, (_, size) in generated.outputs.items():
+        element = f"out.{_c(name)}[i]" if size > 1 else f"out.{_c(name)}"
+        shows.append(f"        for (int i = 0; i < {size}; ++i) show((float){element});")
+    counting = filled(_COUNTING, steps=len(generated.steps))
+    return filled(
+        _MAIN,
+        name=generated.source.stem,
+        board=counting if counts else _NOBOARD,
+        inputs="\n".join(inputs),
+        count=len(samples),
+        arguments=", ".join(f"in_{_c(name)}[sample]" for name in generated.inputs),
+        shows="\n".join(shows),
+    )
+
+
+def _parsed(lines: Sequence[str], generated: Generated, samples: int, counts: bool) -> Ran:
+    rows = [line.split() for line in lines if line.strip()]
+    numbers = [int(n) for n in rows.pop(0)] if counts else [0]
+    outputs = []
+    for row in rows[:samples]:
+        packed = struct.pack(f"<{len(row)}I", *(int(word, 16) for word in row))
+        floats, start, fields = np.frombuffer(packed, dtype="<f4"), 0, {}
+        for name, (_, size) in generated.outputs.items():
+            fields[name] = floats[start : start + size]
+            start += size
+        outputs.append(fields)
+    return Ran(tuple(outputs), numbers[0] if counts else None, tuple(numbers[1:]))
+
+
+def largest_mismatch(model: str | Path, ran: Ran, samples: Sequence[Sample]) -> float:
+    """How far a run is from ONNX Runtime, by the measure of ``targets/agreement.py``."""
+    _, start = checking_runtime()
+    session = start(Path(model).read_bytes())
+    worst = 0.0
+    for sample, fields in zip(samples, ran.outputs, strict=True):
+        expected = session.run(list(fields), dict(sample))
+        for (name, found), wanted in zip(fields.items(), expected, strict=True):
+            flat = torch.from_numpy(np.ravel(wanted))
+            like = found.astype(flat.numpy().dtype)
+            worst = max(worst, mismatch(name, like, flat))
+    return worst

@@ -1,0 +1,260 @@
+"""Capture: from an ``nn.Module`` to a graph of high-level ATen ops, dropout sites included.
+
+1. The user's model is never touched: a copy of its module tree is captured that SHARES its
+   parameters and buffers, so that mode flags can be set freely.
+2. Eval mode, and never ``run_decompositions``: decomposing turns eval dropout into a copy, and
+   its rate would be gone.
+3. The batch is dynamic. If the model fixes it, so does the capture, and the report says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, fx, nn
+
+from onesigma.errors import CaptureError, InputError, ModelError
+from onesigma.graph.locate import describe
+from onesigma.importers.keras import as_module
+from onesigma.rules.dropout import RATE_ARGUMENT
+from onesigma.rules.table import RULES
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+_NORMS = (nn.modules.batchnorm._NormBase,)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured graph, the examples it was captured with, and what the user should know."""
+
+    graph: fx.GraphModule
+    examples: tuple[Tensor, ...]
+    dynamic_batch: bool
+    notes: tuple[str, ...]
+
+
+def capture(model: nn.Module, example_input: Any) -> Captured:
+    """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors."""
+    model = as_module(model)
+    notes = list(getattr(model, "notes", ()))
+    _require_finite(model)
+    shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
+    if dtype is not None:
+        notes.append(f"weights are {dtype}; converted to a float32 copy, for variances underflow")
+        shared = copy.deepcopy(shared).float()
+    examples = _examples(example_input, shared)
+    with torch.no_grad():
+        _try_forward(shared, examples)
+    exported, dynamic = _export(shared, examples)
+    if not dynamic:
+        notes.append(f"the model fixes its batch: converted for a batch of {len(examples[0])} only")
+    notes += _training_only_sites(shared, examples, exported)
+    return Captured(plain_module(exported), examples, dynamic, tuple(notes))
+
+
+def export(
+    model: nn.Module, examples: tuple[Tensor, ...], *, dynamic: bool
+) -> torch.export.ExportedProgram:
+    """``torch.export`` with the house settings."""
+    # By tensor, so that forward(*args) works too.
+    shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+    for example in examples:
+        shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
+    with _quiet():
+        return torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
+
+
+def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
+    """The exported graph as an ordinary module: tensors in, a tuple out, weights shared."""
+    with _quiet():
+        module = exported.module(check_guards=False)
+    assert isinstance(module, fx.GraphModule)
+    graph = module.graph
+    graph.set_codegen(fx.graph.CodeGen())
+    for node in list(graph.nodes):
+        # A constant made by torch.tensor() arrives as a copy of itself.
+        if node.target in (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.detach_.default):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        # The dtype at capture, asserted at run time, would forbid .double() and the like.
+        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    # A module of our own: the exported one refuses .eval() and keeps constants off .to().
+    return fx.GraphModule(module, graph)
+
+
+def shared_copy(model: ModuleT) -> ModuleT:
+    """A copy of the module tree on the same parameters and buffers."""
+    tensors = {id(t): t for t in chain(model.parameters(), model.buffers())}
+    try:
+        return copy.deepcopy(model, tensors)
+    except Exception as error:
+        raise CaptureError(
+            f"The model cannot be copied ({error}). onesigma copies the module tree (not the "
+            "weights) so as not to touch yours; drop what holds open files or hooks first."
+        ) from error
+
+
+def _require_finite(model: nn.Module) -> None:
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_meta:
+            raise ModelError(f"{name} is on the meta device, without values: load weights first.")
+        # A buffer may hold −∞ on purpose, as a mask.
+        fit = torch.isfinite if isinstance(tensor, nn.Parameter) else _is_number
+        if tensor.is_floating_point() and not bool(fit(tensor).all()):
+            raise ModelError(
+                f"{name} holds NaN or infinity: the training diverged or the file is bad."
+            )
+
+
+def _is_number(tensor: Tensor) -> Tensor:
+    return ~torch.isnan(tensor)
+
+
+def _compute_dtype(model: nn.Module) -> torch.dtype | None:
+    """The half precision the model is in, if it is."""
+    half = (torch.float16, torch.bfloat16)
+    return next((p.dtype for p in model.parameters() if p.dtype in half), None)
+
+
+def _examples(example_input: Any, model: nn.Module) -> tuple[Tensor, ...]:
+    given = example_input if isinstance(example_input, tuple | list) else (example_input,)
+    if not given or not all(isinstance(x, Tensor) for x in given):
+        kinds = ", ".join(type(x).__name__ for x in given) or "nothing"
+        raise InputError(f"example_input must be a tensor or a tuple of tensors, not {kinds}.")
+    if any(x.dim() == 0 for x in given):
+        raise InputError("example_input must have a batch dimension first.")
+    weight = next(chain(model.parameters(), model.buffers()), None)
+    examples = []
+    for x in given:
+        if weight is not None:
+            dtype = weight.dtype if x.is_floating_point() and weight.is_floating_point() else None
+            x = x.to(weight.device, dtype)
+        # A batch of one would be taken for a constant.
+        examples.append(x.detach().repeat([2] + [1] * (x.dim() - 1)) if len(x) == 1 else x.detach())
+    return tuple(examples)
+
+
+def _try_forward(model: nn.Module, examples: tuple[Tensor, ...]) -> None:
+    shapes = ", ".join(f"{tuple(x.shape)} {x.dtype}" for x in examples)
+    try:
+        out = model(*examples)
+    except Exception as error:
+        raise InputError(
+            f"The model does not run on the example input ({shapes}): {error}\n"
+            "Pass an example shaped like a real batch, the batch first."
+        ) from error
+    if not isinstance(out, Tensor) or not out.is_floating_point():
+        raise ModelError(
+            f"The model returns {type(out).__name__}; convert() needs one floating-point tensor. "
+            "Wrap the model so that forward() returns the logits alone."
+        )
+
+
+def _export(
+    model: nn.Module, examples: tuple[Tensor, ...]
+) -> tuple[torch.export.ExportedProgram, bool]:
+    try:
+        exported = export(model, examples, dynamic=True)
+        return exported, _has_dynamic_batch(exported) and _takes_another_batch(exported, examples)
+    except Exception:
+        try:
+            return export(model, examples, dynamic=False), False
+        except Exception as error:
+            raise CaptureError(
+                f"torch.export cannot capture this model: {error}\n"
+                "Data-dependent Python control flow is the usual cause; write it with torch.where "
+                "or move it out of forward()."
+            ) from error
+
+
+def _has_dynamic_batch(exported: torch.export.ExportedProgram) -> bool:
+    names = set(exported.graph_signature.user_inputs)
+    inputs = [n for n in exported.graph.nodes if n.op == "placeholder" and n.name in names]
+    return all(isinstance(n.meta["val"].shape[0], torch.SymInt) for n in inputs)
+
+
+def _takes_another_batch(
+    exported: torch.export.ExportedProgram, examples: tuple[Tensor, ...]
+) -> bool:
+    """``x.reshape(4, -1)`` is captured with a symbolic batch of which only 4 works: try another."""
+    try:
+        with torch.no_grad(), _quiet():
+            exported.module(check_guards=False)(*(torch.cat([x, x[:1]]) for x in examples))
+    except Exception:
+        return False
+    return True
+
+
+def _training_only_sites(
+    model: nn.Module, examples: tuple[Tensor, ...], exported: torch.export.ExportedProgram
+) -> list[str]:
+    """Dropout written as ``if self.training:`` is invisible in eval. Say so, never guess."""
+    training = shared_copy(model).train()
+    for module in training.modules():
+        if isinstance(module, _NORMS):
+            module.eval()
+    try:
+        in_training = export(training, examples, dynamic=False)
+    except Exception:
+        return [
+            "the training-mode graph cannot be captured: dropout hidden behind "
+            "`if self.training:` would go unseen"
+        ]
+    hidden = _site_places(in_training) - _site_places(exported)
+    return [
+        f"{place} runs only in training mode and is NOT carried; write it as "
+        "F.dropout(x, p, self.training)"
+        for place in hidden.elements()
+    ]
+
+
+def _site_places(exported: torch.export.ExportedProgram) -> Counter[str]:
+    graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, fx.GraphModule)]
+    sites = [n for graph in graphs for n in graph.nodes if is_site(n)]
+    return Counter(
+        f"{describe(n).replace('dropout_', 'dropout')} p={n.args[RATE_ARGUMENT]}" for n in sites
+    )
+
+
+def is_site(node: fx.Node) -> bool:
+    """Whether the node is a source of noise (in its in-place form too)."""
+    if node.op != "call_function":
+        return False
+    rule = RULES.get(functional_form(node.target))
+    return rule is not None and rule.source
+
+
+def functional_form(target: Any) -> Any:
+    """``aten.relu.default`` for ``aten.relu_.default``; any other target as it is."""
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return target
+    packet = target._schema.name.removeprefix("aten::")
+    functional = getattr(torch.ops.aten, packet.removesuffix("_"), None)
+    return getattr(functional, target._overloadname, target) if packet.endswith("_") else target
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export warns about its own internals, and logs the traceback of what it raises.
+
+    Nothing in either is for the user to act on.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before

@@ -1,0 +1,49 @@
+"""Prepare: the passes that come before propagation, for conversion and for Monte Carlo alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from onesigma.graph.canonical import canonical
+from onesigma.graph.capture import capture
+from onesigma.graph.functionalize import functionalize
+from onesigma.graph.inline import inline
+from onesigma.graph.reorder import pool_first
+from onesigma.graph.strip import refuse_final_sigmoid, strip_softmax
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A flat graph without in-place ops that returns logits."""
+
+    graph: fx.GraphModule
+    examples: tuple[Tensor, ...]
+    dynamic_batch: bool
+    class_dim: int
+    notes: tuple[str, ...]
+
+
+def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | None) -> Prepared:
+    """From a model to its graph; for classification without the final softmax."""
+    captured = capture(model, example_input)
+    graph, notes = captured.graph, list(captured.notes)
+    inline(graph)
+    canonical(graph)
+    functionalize(graph)
+    pool_first(graph)
+    if task == "classification":
+        refuse_final_sigmoid(graph)
+        if stripped := strip_softmax(graph):
+            softmax_dim, note = stripped
+            class_dim = softmax_dim if class_dim is None else class_dim
+            notes.append(note)
+    return Prepared(
+        graph,
+        captured.examples,
+        captured.dynamic_batch,
+        1 if class_dim is None else class_dim,
+        tuple(notes),
+    )

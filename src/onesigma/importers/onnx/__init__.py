@@ -1,0 +1,1 @@
+"""ONNX files in: from a file to a network with dropout."""

@@ -1,0 +1,1 @@
+"""The laboratory: datasets, the paper, benchmarks, the demo. The product does not import it."""

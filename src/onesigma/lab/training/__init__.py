@@ -1,0 +1,1 @@
+"""Train the networks of the demo and of the paper; stop and resume."""

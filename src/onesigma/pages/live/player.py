@@ -1,0 +1,178 @@
+"""Plays a feed through a model, and says what comes of it as server-sent events."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from onesigma.errors import OnesigmaError
+from onesigma.pages.live.feed import Feed
+from onesigma.pages.live.model import LiveModel, Window
+from onesigma.pages.live.ring import Ring
+from onesigma.tables.stream import Instant, windows
+
+_FRAMES_PER_SECOND = 20
+_POINTS_PER_SECOND = 100  # of the drawn signal; a faster one is drawn by its lows and highs
+_SHOWN_CHANNELS = 12
+_SHOWN_CLASSES = 8
+_KEPT_FRAMES = 2400
+_FASTEST = 100  # speed, as far as the size of a frame is concerned: it may be infinite
+
+
+def sse(name: str, content: Any) -> bytes:
+    """One event as the browser's EventSource reads it."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f"event: {name}\ndata: {text}\n\n".encode()
+
+
+class Player:
+    """The thread between a feed and its viewers.
+
+    Attributes:
+        ring: the last events: hello, frame …, end.
+        watched: set by the first viewer; a recording waits for it.
+        stop: set to end a recording early.
+    """
+
+    def __init__(
+        self, model: LiveModel, feed: Feed, *, rate: float, hop: int, speed: float = 1
+    ) -> None:
+        self.ring = Ring(_KEPT_FRAMES)
+        self.watched = Event()
+        self.stop = Event()
+        self._model, self._feed = model, feed
+        self._rate, self._hop = rate, hop
+        self._speed = speed if feed.recorded else 1.0
+        self._per_point = max(1, round(rate / _POINTS_PER_SECOND))
+        pace = rate * min(self._speed, _FASTEST)
+        self._per_frame = max(1, round(pace / _FRAMES_PER_SECOND))
+        self._signal: list[list[float | None]] = []
+        self._answers: list[dict[str, Any]] = []
+        self._points = 0
+
+    def hello(self) -> bytes:
+        """What a page has to know before the first frame."""
+        model, feed = self._model, self._feed
+        seconds = model.length / self._rate
+        kept = _KEPT_FRAMES * self._per_frame / self._rate
+        classes = len(model.labels)
+        return sse(
+            "hello",
+            {
+                "model": model.name,
+                "source": feed.title,
+                "recorded": feed.recorded,
+                "labels": model.labels,
+                "channels": model.channels,
+                "names": self._names(),
+                "window": seconds,
+                "hop": self._hop / self._rate,
+                "point": self._per_point / self._rate,
+                # A viewer who comes late is to see all of it; answers have frames of their own.
+                "span": min(max(6 * seconds, 10), kept / 2),
+                "most": math.log(classes),
+                "score": model.score,
+                "threshold": _finite(model.threshold, model.score, classes),
+                "own_rule": model.own_rule,
+                "notes": [[at / self._rate, text] for at, text in feed.notes],
+            },
+        )
+
+    def tick(self) -> bytes:
+        """For a while in which nothing came, or nothing that could be read."""
+        return sse("tick", {"bad": self._bad()})
+
+    def _bad(self) -> int:
+        return self._feed.lines.bad if self._feed.lines else 0
+
+    def _names(self) -> list[str]:
+        shown = min(self._model.channels, _SHOWN_CHANNELS)
+        known = self._feed.lines.names if self._feed.lines else self._feed.names
+        return list(known[:shown]) if known else [f"channel {i + 1}" for i in range(shown)]
+
+    def run(self) -> None:
+        """Play to the end; whatever ends it is told to the viewers."""
+        reason = ""
+        try:
+            if self._feed.recorded:
+                self.watched.wait()
+            for end, window in windows(self._shown(), self._model.length, self._hop):
+                self._answer(end, window)
+        except (OnesigmaError, OSError) as error:  # a device was unplugged, a file is damaged
+            reason = str(error)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._flush()
+            self.ring.append(sse("end", {"reason": reason}))
+
+    def _shown(self) -> Iterator[Instant]:
+        """The instants, in time if recorded; on their way they are put into frames."""
+        begin, point = time.monotonic(), []
+        for count, instant in enumerate(self._feed.instants, start=1):
+            if count == 1:
+                self.ring.append(self.hello())  # once more: now the names of a header are known
+            point.append(instant[:_SHOWN_CHANNELS])
+            if len(point) == self._per_point:
+                self._signal.append(_low_and_high(point))
+                point = []
+            yield instant
+            if count % self._per_frame == 0:
+                self._flush()
+            if self._feed.recorded:
+                due = begin + count / (self._rate * self._speed)
+                if self.stop.wait(max(0.0, due - time.monotonic())):
+                    return
+
+    def _answer(self, end: int, window: Window) -> None:
+        begin = time.perf_counter()
+        answer = self._model(window)
+        took = time.perf_counter() - begin
+        assert answer.probs is not None
+        probs = answer.probs[0]
+        best = np.argsort(-probs, kind="stable")[:_SHOWN_CLASSES]
+        self._answers.append(
+            {
+                "t": end / self._rate,
+                "top": [[int(label), _number(probs[label])] for label in best],
+                "entropy": _number(answer.entropy),
+                "epistemic": _number(answer.epistemic),
+                "ms": _number(1e3 * took),
+            }
+        )
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._signal or self._answers:
+            content = {"from": self._points, "signal": self._signal, "answers": self._answers}
+            self.ring.append(sse("frame", content | {"bad": self._bad()}))
+            self._points += len(self._signal)
+            self._signal, self._answers = [], []
+
+
+def _low_and_high(point: list[Instant]) -> list[float | None]:
+    """Per channel the lowest value of the instants, then the highest, if there is more than one."""
+    values = np.stack(point)
+    rows = values if len(values) == 1 else np.concatenate([values.min(0), values.max(0)])
+    return [_number(value) for value in rows.ravel()]
+
+
+def _number(value: Any) -> float | None:
+    """Four digits, which is more than a screen shows; None for what JSON does not know."""
+    if value is None:
+        return None
+    number = float(np.asarray(value).reshape(()))
+    return float(f"{number:.4g}") if math.isfinite(number) else None
+
+
+def _finite(threshold: float, score: str, classes: int) -> float:
+    """A rule that always acts, or never does, has an infinite threshold: an end of the slider."""
+    most = 1.0 if score == "confidence" else math.log(classes)
+    return min(max(threshold, 0.0), most)

@@ -1,0 +1,88 @@
+"""Save and load converted models: one safetensors file, the graphs in it as JSON.
+
+Nothing is unpickled and no code is stored. A graph on disk is a list of calls of functional ATen
+ops with plain arguments; anything else is refused before a graph is built. The file carries a
+SHA-256 of all its content, so a truncated or altered file is an error and not a wrong answer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from onesigma.converted import Converted, Settings
+from onesigma.errors import FileError
+from onesigma.report import Report
+from onesigma.storage import tensor_file
+from onesigma.storage.graph_json import decode_graph, encode_graph, referenced_tensors
+from onesigma.version import __version__
+
+_KIND = "converted model"
+_PRIOR = "input_var"
+
+
+def save(converted: Converted, path: str | Path) -> None:
+    """Write a converted model to one ``.safetensors`` file, whole or not at all."""
+    tensors: dict[str, Tensor] = {}
+    graphs = {
+        name: encode_graph(module.graph, _collect(module, tensors))
+        for name, module in (("network", converted.network), ("source", converted.source))
+    }
+    if converted.input_var is not None:
+        tensors[_PRIOR] = converted.input_var
+    content = {
+        "graphs": graphs,
+        "parameters": sorted(k for k, v in tensors.items() if isinstance(v, nn.Parameter)),
+        "report": converted.report.to_dict(),
+        "settings": converted.settings.to_dict(),
+        "version": __version__,
+    }
+    tensor_file.write(Path(path), _KIND, tensors, content)
+
+
+def load(path: str | Path) -> Converted:
+    """Read what ``save`` wrote. Runs no code from the file.
+
+    Raises:
+        FileError: the file is missing, truncated, altered, or not a converted model.
+    """
+    path = Path(path)
+    tensors, content = tensor_file.read(path, _KIND, "Convert and save again.")
+    try:
+        return _build(content, tensors)
+    except Exception as error:  # a forged content can fail anywhere
+        raise FileError(f"{path.name} does not describe a converted model: {error}") from error
+
+
+def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Add the module's tensors to ``tensors``; returns graph attribute → key there."""
+    known = {id(tensor): key for key, tensor in tensors.items()}
+    keys = {}
+    for target in referenced_tensors(module.graph):
+        owner, _, leaf = target.rpartition(".")
+        tensor = getattr(module.get_submodule(owner), leaf)
+        key = known.setdefault(id(tensor), target)
+        if key in tensors and tensors[key] is not tensor:
+            key = known[id(tensor)] = f"{len(tensors)}.{target}"
+        tensors[key] = tensor
+        keys[target] = key
+    return keys
+
+
+def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
+    parameters = set(content["parameters"])
+    owned: dict[str, Tensor] = {
+        key: nn.Parameter(t, requires_grad=t.is_floating_point()) if key in parameters else t
+        for key, t in tensors.items()
+    }
+    modules = {}
+    for name in ("network", "source"):
+        graph, keys = decode_graph(content["graphs"][name])
+        root = {target: owned[key] for target, key in keys.items()}
+        modules[name] = fx.GraphModule(root, graph)
+    settings = Settings.from_dict(content["settings"])
+    report = Report.from_dict(content["report"])
+    prior = owned.get(_PRIOR)
+    return Converted(modules["network"], modules["source"], report, settings, prior).eval()

@@ -1,0 +1,1 @@
+"""A user's files: recordings in, windows of them, tables of answers out."""

@@ -1,0 +1,211 @@
+"""``onesigma predict``: what a user types and what comes back."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import onesigma
+from onesigma.cli import main as cli
+from onesigma.lab.datasets import watch
+from onesigma.lab.demo import checkpoint
+
+X = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def converted() -> onesigma.Converted:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3))
+    return onesigma.convert(model, torch.randn(2, 6))
+
+
+@pytest.fixture
+def folder(converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    onesigma.save(converted, tmp_path / "model.safetensors")
+    np.savetxt(tmp_path / "data.csv", X, delimiter=",", fmt="%.9g")
+    np.save(tmp_path / "data.npy", X)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def predict(*arguments: str) -> int:
+    return cli.main(["predict", *arguments])
+
+
+def table(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def numbers(rows: list[dict[str, str]], column: str) -> np.ndarray:
+    return np.array([float(row[column]) for row in rows])
+
+
+def test_csv_to_standard_output(converted, folder, capsys):
+    assert predict("model.safetensors", "data.csv", "--batch", "4", "--probs") == 0
+    captured = capsys.readouterr()
+    rows, expected = table(captured.out), converted(torch.from_numpy(X))
+    assert captured.err == ""
+    assert [row["index"] for row in rows] == [str(i) for i in range(10)]
+    assert [int(row["label"]) for row in rows] == expected.label.tolist()
+    np.testing.assert_allclose(
+        numbers(rows, "probability"), expected.confidence.detach(), rtol=1e-4
+    )
+    for column in ("entropy", "epistemic", "aleatoric"):
+        values = getattr(expected, column).detach()
+        np.testing.assert_allclose(numbers(rows, column), values, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(sum(numbers(rows, f"p_{i}") for i in range(3)), 1, atol=1e-4)
+
+
+def test_a_file_a_threshold_and_a_summary(converted, folder, capsys):
+    entropy = converted(torch.from_numpy(X)).entropy.detach().numpy()
+    limit = float(np.quantile(entropy, 0.35))
+    command = ["model.safetensors", "data.npy", "--labels", "a,b,c", "--abstain-above", str(limit)]
+    assert predict(*command, "-o", "out.csv", "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    rows = table((folder / "out.csv").read_text())
+    acts = entropy <= limit
+    assert acts.sum() == 4
+    assert [row["act"] for row in rows] == ["act" if act else "abstain" for act in acts]
+    assert {row["label"] for row in rows} <= {"a", "b", "c"}
+    assert summary["samples"] == 10
+    assert summary["output"] == "out.csv"
+    assert summary["coverage"] == pytest.approx(acts.mean())
+    assert summary["averages"]["entropy"] == pytest.approx(entropy.mean(), rel=1e-5)
+    assert sum(summary["labels"].values()) == 10
+    # The same without a file: the summary alone.
+    assert predict(*command, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == summary | {"output": None}
+    assert predict(*command, "-o", "out.csv") == 0
+    assert f"10 samples, acts on {100 * acts.mean():.1f} % → out.csv" in capsys.readouterr().err
+    assert predict(*command, "-o", "out.csv", "-q") == 0
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_parquet_in_and_out(folder):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = dict(zip("abcdef", X.T, strict=True)) | {"who": ["me"] * 10}
+    parquet.write_table(arrow.table(columns), "data.parquet")
+    assert predict("model.safetensors", "data.parquet", "-o", "out.parquet") == 1
+    assert not Path("out.parquet").exists()
+    command = ["model.safetensors", "data.parquet", "--columns", "a,b,2-5", "-o", "out.parquet"]
+    assert predict(*command) == 0
+    assert predict("model.safetensors", "data.csv", "-o", "out.csv") == 0
+    rows = parquet.read_table("out.parquet").to_pylist()
+    entropy = numbers(table(Path("out.csv").read_text()), "entropy")
+    np.testing.assert_allclose([row["entropy"] for row in rows], entropy, rtol=1e-4)
+
+
+def test_the_rule_of_the_model_and_one_of_a_file(converted, folder, capsys):
+    epistemic = converted(torch.from_numpy(X)).epistemic.detach()
+    limit = float(epistemic.median())
+    rule = onesigma.AbstainRule("epistemic", limit, 0.1, None, 100, 0.5, 0.05)
+    onesigma.save(converted.with_abstain(rule), "rule.safetensors")
+    Path("rule.json").write_text(json.dumps(rule.to_dict()))
+    expected = ["act" if act else "abstain" for act in epistemic < limit]
+    assert expected.count("act") == 4  # the median itself, the fifth, is not below
+    for command in (["rule.safetensors"], ["model.safetensors", "--abstain-rule", "rule.json"]):
+        assert predict(*command, "data.npy") == 0
+        assert [row["act"] for row in table(capsys.readouterr().out)] == expected
+
+
+def test_regression(folder, capsys):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 1))
+    converted = onesigma.convert(model, torch.randn(2, 6), task="regression")
+    onesigma.save(converted, "model.safetensors")
+    assert predict("model.safetensors", "data.npy") == 0
+    rows = table(capsys.readouterr().out)
+    assert list(rows[0]) == ["index", "mean", "std"]
+    std = converted(torch.from_numpy(X)).std.detach()[:, 0]
+    np.testing.assert_allclose(numbers(rows, "std"), std, rtol=1e-4)
+    assert predict("model.safetensors", "data.npy", "--abstain-above", "1") == 1
+    assert "regression" in capsys.readouterr().err
+
+
+def test_the_watch_network_on_a_recording(tmp_path, capsys):
+    """The shipped weights by the name of their network; six columns become two sensors' axes."""
+    generator = np.random.default_rng(0)
+    recording = generator.normal(size=(700, 6)).astype(np.float32)
+    data = tmp_path / "watch.csv"
+    np.savetxt(data, recording, delimiter=",", fmt="%.9g", header="a,b,c,d,e,f", comments="")
+    command = [
+        "onesigma.lab.demo.network:WatchNet",
+        "--weights",
+        str(checkpoint.SHIPPED),
+        str(data),
+    ]
+    cut = ["--window", "250", "--hop", "200", "--shape", "2,3,250"]
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(watch.CLASS_NAMES))
+    assert predict(*command, *cut, "--labels", str(labels)) == 0
+    rows = table(capsys.readouterr().out)
+    assert [int(row["start"]) for row in rows] == [0, 200, 400]
+    windows = [recording[s : s + 250].T.reshape(2, 3, 250) for s in (0, 200, 400)]
+    x = torch.from_numpy(np.stack(windows))
+    expected = onesigma.convert(checkpoint.load().network, x)(x)
+    np.testing.assert_allclose(numbers(rows, "entropy"), expected.entropy.detach(), rtol=1e-3)
+    names = [watch.CLASS_NAMES[i] for i in expected.label]
+    assert [row["label"] for row in rows] == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.safetensors", "data.csv"], "none.safetensors: there is no such file"),
+        (["model.safetensors", "none.csv"], "none.csv: there is no such file"),
+        (["model.safetensors", "five.csv"], "five.csv gives samples of shape (5), the model takes"),
+        (["model.safetensors", "data.csv", "-o", "data.csv"], "is the data itself"),
+        (["model.safetensors", "data.csv", "-o", "out.txt"], "as .csv or .parquet"),
+        (["model.safetensors", "data.csv", "--labels", "a,b"], "2 labels (a, b) for 3 classes"),
+        (["model.safetensors", "data.csv", "--abstain-rule", "data.csv"], "is no abstain rule"),
+        (["model.safetensors", "data.csv", "--standardise", "data.csv"], "a mean and a std"),
+        (["model.safetensors", "data.csv", "--mean", "frozen"], "converted already: --mean would"),
+        (["model.safetensors", "data.csv", "--window", "99"], "fewer rows than one window"),
+        (["model.safetensors", "late.csv", "-o", "out.csv"], "late.csv, line 70, column 5"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_written(arguments, says, folder, capsys):
+    np.savetxt("five.csv", X[:, :5], delimiter=",")
+    Path("late.csv").write_text("1,2,3,4,5,6\n" * 69 + "1,2,3,4,5,?\n")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert predict(*arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("onesigma: ")
+    assert says in captured.err
+    assert "Traceback" not in captured.err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--window", "0"], ["--shape", "2,x"], ["--batch", "-1"], ["--abstain-above", "low"],
+     ["--abstain-above", "1", "--abstain-rule", "rule.json"]],
+)  # fmt: skip
+def test_wrong_usage(arguments, folder):
+    with pytest.raises(SystemExit) as stop:
+        predict("model.safetensors", "data.csv", *arguments)
+    assert stop.value.code == 2
+
+
+def test_a_malicious_pickle_does_not_run(folder, capsys):
+    """Neither as a model nor as weights, without --trust."""
+
+    class Trap:
+        def __reduce__(self):
+            return Path("executed").touch, ()
+
+    (folder / "predict_nets.py").write_text("from torch import nn\nnet = nn.Linear(6, 3)\n")
+    torch.save({"weight": Trap()}, "model.pt")
+    assert predict("model.pt", "data.csv") == 1
+    assert predict("predict_nets:net", "--weights", "model.pt", "data.csv") == 1
+    assert "--trust" in capsys.readouterr().err
+    assert not Path("executed").exists()
+    assert predict("model.pt", "data.csv", "--trust") == 1  # it holds no network
+    assert Path("executed").exists()

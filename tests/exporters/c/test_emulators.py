@@ -1,0 +1,117 @@
+"""On emulated machines: an ARM board under Linux, and a bare Cortex-M4 that counts instructions."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import onesigma
+from onesigma.lab.demo import checkpoint
+from onesigma.lab.demo.run import random_walk
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onesigma.exporters.c import generate, verify
+from onesigma.lab.bench import programs
+
+MODES = {
+    "plain": None,
+    "full": {},
+    "lowrank": {"variance": "lowrank"},
+    "frozen": {"variance": "lowrank", "mean": "frozen"},
+}
+EMULATED = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            verify.TARGETS[name].missing is not None, reason=f"{verify.TARGETS[name].missing}"
+        ),
+    )
+    for name in ("aarch64", "cortex-m4")
+]
+(needs_m4,) = EMULATED[1].marks
+
+
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory):
+    """The shipped watch network, in a mode: in C, as ONNX, and an input. Each is made once."""
+
+    @cache
+    def made(mode: str):
+        folder, x = tmp_path_factory.mktemp(mode), random_walk(0)[:2]
+        converted = onesigma.convert(checkpoint.load().network, x, **(MODES[mode] or {}))
+        if mode == "plain":
+            path = programs.plain(converted, (x,), folder / "m.onnx").path
+        else:
+            path = onesigma.export(converted, folder / "m.onnx").path
+        generated = generate(path, folder)
+        (name,) = generated.inputs
+        return generated, path, [{name: x[:1].numpy()}]
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def on_m4(watch):
+    @cache
+    def ran(mode: str) -> verify.Ran:
+        generated, _, samples = watch(mode)
+        return verify.run(generated, samples, "cortex-m4", profile=True)
+
+    return ran
+
+
+@pytest.mark.parametrize("machine", EMULATED)
+def test_the_watch_network(machine, watch, on_m4):
+    generated, path, samples = watch("full")
+    ran = on_m4("full") if machine == "cortex-m4" else verify.run(generated, samples, machine)
+    assert verify.largest_mismatch(path, ran, samples) < 1e-4
+
+
+@pytest.mark.parametrize("machine", EMULATED)
+def test_a_network_of_other_parts(machine, tmp_path):
+    """Quadrature, a maximum, grouped and dilated convolutions."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        *(nn.Conv1d(4, 8, 3, groups=2, padding=1), nn.Tanh(), nn.Dropout(0.3)),
+        *(nn.Conv1d(8, 7, 3, dilation=2), nn.LeakyReLU(0.1), nn.MaxPool1d(2), nn.Dropout(0.3)),
+        *(nn.Flatten(), nn.Linear(35, 3)),
+    )
+    x = torch.randn(3, 4, 14)
+    path = onesigma.export(onesigma.convert(network.eval(), x), tmp_path / "m.onnx").path
+    generated = generate(path, tmp_path)
+    samples = [{"input": x[i : i + 1].numpy()} for i in range(3)]
+    ran = verify.run(generated, samples, machine)
+    assert verify.largest_mismatch(path, ran, samples) < 1e-4
+
+
+@needs_m4
+def test_instructions_are_counted_the_same_each_time(watch, on_m4):
+    generated, _, samples = watch("lowrank")
+    again = verify.run(generated, samples, "cortex-m4", profile=True)
+    first = on_m4("lowrank")
+    assert again.instructions == first.instructions > 1e6
+    assert len(first.steps) == len(generated.steps)
+    assert sum(first.steps) == pytest.approx(first.instructions, rel=1e-3)
+    assert max(zip(first.steps, generated.steps, strict=True))[1].startswith("Conv: ")
+
+
+@needs_m4
+def test_what_the_doubt_costs(watch, on_m4):
+    """The bars that were set, in instructions and in flash; they are the same on every machine."""
+    took = {mode: on_m4(mode).instructions for mode in MODES}
+    assert took["full"] < 2.2 * took["plain"]
+    assert took["lowrank"] < 1.3 * took["plain"]
+    assert took["frozen"] < took["lowrank"]
+    assert took["lowrank"] < 30 * took["plain"] / 20
+    flash = {mode: verify.flash(watch(mode)[0]) for mode in MODES}
+    assert flash["lowrank"] < 1.05 * flash["plain"]
+    assert watch("lowrank")[0].arena < 1.05 * watch("plain")[0].arena
+
+
+def test_missing_tools_are_named():
+    target = verify.Target("no-such-compiler", emulator=("no-such-emulator", "-x"))
+    assert target.missing == "no-such-compiler and no-such-emulator not found"
+    assert verify.Target("python3").missing is None

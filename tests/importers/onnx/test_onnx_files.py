@@ -1,0 +1,411 @@
+"""Bad ONNX files: each a clear error that names the node or the file, and nothing is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from onnx_files import classifier, ints, model, node, numbers, run, written
+
+import onesigma
+from onesigma.cli import main as cli
+from onesigma.errors import FileError, ModelError, PackageError, UnsupportedOp
+from onesigma.importers.onnx import file as onnx_file
+
+DROPOUT = {"every Relu": 0.5}
+
+
+def changed(change) -> onnx.ModelProto:
+    proto = classifier()
+    change(proto)
+    return proto
+
+
+def opset(version: int):
+    def change(proto: onnx.ModelProto) -> None:
+        proto.opset_import[0].version = version
+
+    return change
+
+
+def relu_as(op: str, domain: str = ""):
+    def change(proto: onnx.ModelProto) -> None:
+        proto.graph.node[1].op_type = op
+        proto.graph.node[1].domain = domain
+
+    return change
+
+
+def shape(*dims):
+    def change(proto: onnx.ModelProto) -> None:
+        proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, dims))
+
+    return change
+
+
+def with_branch(proto: onnx.ModelProto) -> None:
+    relu_as("If")(proto)
+    graph = helper.make_graph([], "then", [], [])
+    proto.graph.node[1].attribute.append(helper.make_attribute("then_branch", graph))
+
+
+def with_function(proto: onnx.ModelProto) -> None:
+    inner = [node("Relu", ["a"], ["b"])]
+    opsets = [helper.make_opsetid("", 17)]
+    proto.functions.append(helper.make_function("mine", "Mine", ["a"], ["b"], inner, opsets))
+
+
+def poisoned(proto: onnx.ModelProto) -> None:
+    weight = numbers(8, 6)
+    weight[3, 2] = np.nan
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w1"))
+
+
+def cyclic(proto: onnx.ModelProto) -> None:
+    proto.graph.node[0].input[0] = "a"
+
+
+def unsorted(proto: onnx.ModelProto) -> None:
+    nodes = list(proto.graph.node)[::-1]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+
+
+def duplicate(proto: onnx.ModelProto) -> None:
+    proto.graph.node.append(node("Tanh", ["h"], ["a"], name="again"))
+
+
+def second_output(proto: onnx.ModelProto) -> None:
+    proto.graph.output.append(helper.make_tensor_value_info("h", 1, [None, 8]))
+
+
+def huge_weight(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer[0].dims[:] = [10**6, 10**6]
+
+
+def half(proto: onnx.ModelProto) -> None:
+    weight = onnx.numpy_helper.from_array(numbers(8, 6).astype(np.float16), "w1")
+    proto.graph.initializer[0].CopyFrom(weight)
+
+
+def set_field(path: str, value):
+    def change(proto: onnx.ModelProto) -> None:
+        *outer, last = path.split(".")
+        target = proto
+        for part in outer:
+            target = target[int(part)] if part.isdigit() else getattr(target, part)
+        if last.isdigit():
+            target[int(last)] = value
+        else:
+            setattr(target, last, value)
+
+    return change
+
+
+BAD = {
+    "too old": (opset(8), FileError, r"m\.onnx is written in opset 8; opsets 9 to \d+ can be read"),
+    "too new": (opset(99), FileError, "opset 99"),
+    "no opset": (lambda p: p.ClearField("opset_import"), FileError, "which opset"),
+    "newer format": (set_field("ir_version", 99), FileError, "IR version 99"),
+    "no nodes": (lambda p: p.graph.ClearField("node"), FileError, "holds no ONNX graph"),
+    "unknown op": (relu_as("Snap"), UnsupportedOp, r"1 op\(s\) .*\n  node 'relu1' \(Snap\)"),
+    "quantised": (relu_as("QLinearConv"), UnsupportedOp, "Quantise after"),
+    "our own op": (relu_as("Linear"), FileError, "no valid ONNX"),
+    "foreign domain": (relu_as("Relu", "com.acme"), UnsupportedOp, "relu1.*'com.acme'"),
+    "branches": (with_branch, UnsupportedOp, "relu1.*branches or loops"),
+    "functions": (with_function, UnsupportedOp, "functions of its own"),
+    "dynamic size": (shape("batch", "time"), ModelError, r"input 'x' has shape \(batch, time\)"),
+    "no batch": (shape(6), ModelError, r"'x' has shape \(6\)"),
+    "no sample": (shape("batch", 0), ModelError, "nothing in it"),
+    "empty batch": (shape(0, 6), ModelError, "nothing in it"),
+    "another size": (shape("batch", 5), ModelError, r"node 'fc1' \(Gemm\) cannot be computed"),
+    "huge input": (shape("batch", 10**10), ModelError, "more than any network takes"),
+    "no shape": (
+        lambda p: p.graph.input[0].type.tensor_type.ClearField("shape"),
+        ModelError,
+        "no tensor of a known shape",
+    ),
+    "no input": (lambda p: p.graph.ClearField("input"), FileError, "'x', which nothing makes"),
+    "cycle": (cyclic, FileError, r"'fc1' \(Gemm\) uses 'a' before node 'relu1' .* in a circle"),
+    "unsorted": (unsorted, FileError, "out of order"),
+    "duplicate name": (duplicate, FileError, r"'again' \(Tanh\) makes 'a', which is there"),
+    "duplicate weight": (
+        lambda p: p.graph.initializer.append(p.graph.initializer[0]),
+        FileError,
+        "two weights have the same name",
+    ),
+    "two nodes of a name": (
+        set_field("graph.node.1.name", "fc1"),
+        FileError,
+        "two nodes are called 'fc1'",
+    ),
+    "undefined name": (set_field("graph.node.1.input.0", "ghost"), FileError, "relu1.*'ghost'"),
+    "no such output": (set_field("graph.output.0.name", "ghost"), FileError, "output 'ghost'"),
+    "several outputs": (second_output, ModelError, r"2 outputs \(out, h\).*extract_model"),
+    "NaN weights": (poisoned, ModelError, "weight 'w1' holds NaN"),
+    "half precision": (half, ModelError, "weight 'w1' is FLOAT16"),
+    "huge weight": (huge_weight, FileError, "weight 'w1': 192 bytes, where its shape needs"),
+    "negative size": (
+        lambda p: p.graph.initializer[0].dims.__setitem__(0, -8),
+        FileError,
+        "weight 'w1': a negative size",
+    ),
+    "no such attribute": (
+        lambda p: p.graph.node[1].attribute.append(helper.make_attribute("slope", 0.1)),
+        FileError,
+        "relu1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_file(name, tmp_path):
+    change, error, message = BAD[name]
+    path = written(tmp_path / "m.onnx", changed(change))
+    with pytest.raises(error, match=message):
+        onesigma.read_onnx(path, dropout=DROPOUT)
+
+
+def test_truncated_anywhere(tmp_path):
+    """At every hundredth byte: an error of ours, and never another network."""
+    content = classifier().SerializeToString()
+    path = tmp_path / "m.onnx"
+    for length in range(0, len(content) - 1, 23):
+        path.write_bytes(content[:length])
+        with pytest.raises(onesigma.OnesigmaError, match=r"m\.onnx"):
+            onesigma.read_onnx(path, dropout=DROPOUT)
+
+
+def test_names_that_are_no_text(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(classifier().SerializeToString().replace(b"relu1", b"rel\xff1"))
+    with pytest.raises(FileError, match=r"rel\\xff1.* is no text"):
+        onesigma.read_onnx(path)
+
+
+@pytest.mark.parametrize("content", [b"not ONNX at all", b"\x00" * 64, b"PK\x03\x04" * 9])
+def test_another_format(content, tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=r"m\.onnx"):
+        onesigma.read_onnx(path)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileError, match="no such file"):
+        onesigma.read_onnx(tmp_path / "m.onnx")
+    with pytest.raises(FileError, match="no such file"):
+        onesigma.read_onnx(tmp_path)
+
+
+def test_larger_than_a_file_can_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100)
+    with pytest.raises(FileError, match="larger than 2 GB"):
+        onesigma.read_onnx(written(tmp_path / "m.onnx", classifier()))
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "find_spec", lambda name: None)
+    with pytest.raises(PackageError, match=r"onesigma\[onnx\]"):
+        onesigma.read_onnx(written(tmp_path / "m.onnx", classifier()))
+
+
+WIDE = 10**6
+BOMBS = {
+    "a constant": (
+        [node("ConstantOfShape", ["big"], ["c"]), node("ReduceSum", ["c"], ["s"])],
+        r"\(ConstantOfShape\): a constant of shape",
+    ),
+    "a range": (
+        [node("Range", ["zero", "many", "one"], ["r"]), node("Cast", ["r"], ["s"], to=1)],
+        r"\(Range\): a constant of shape",
+    ),
+    "an expansion": (
+        [node("Expand", ["w", "big"], ["c"]), node("ReduceSum", ["c"], ["s"])],
+        r"\(Expand\): a constant of shape",
+    ),
+    "tiles": (
+        [node("Tile", ["w", "big"], ["c"]), node("ReduceSum", ["c"], ["s"])],
+        r"\(Tile\): a constant of shape",
+    ),
+    "padding": (
+        [node("Pad", ["x", "pads"], ["p"]), node("ReduceMean", ["p"], ["s"])],
+        r"\(Pad\) makes a tensor of shape .* too large",
+    ),
+    "a constant's padding": (
+        [node("Pad", ["w", "pads"], ["p"]), node("ReduceMean", ["p"], ["s"])],
+        r"\(Pad\) makes a tensor of shape .* too large",
+    ),
+    "doubling": (
+        [node("Concat", [f"d{i}"] * 1000, [f"d{i + 1}"], name=f"d{i}", axis=0) for i in range(4)]
+        + [node("ReduceSum", ["d4"], ["s"])],
+        r"'d2' \(Concat\): a constant of shape",
+    ),
+    "a sum": (
+        [
+            node("Transpose", ["long"], ["t"]),
+            node("Add", ["t", "long"], ["p"]),
+            node("ReduceSum", ["p"], ["s"]),
+        ],
+        r"\(Add\): a constant of shape",
+    ),
+    "rows again and again": (
+        [node("Gather", ["long", "often"], ["g"]), node("ReduceSum", ["g"], ["s"])],
+        r"\(Gather\): a constant of shape",
+    ),
+    "a product": (
+        [
+            node("Transpose", ["long"], ["t"]),
+            node("MatMul", ["t", "long"], ["p"]),
+            node("ReduceSum", ["p"], ["s"]),
+        ],
+        r"\(MatMul\) makes a tensor of shape .* too large",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_files_that_ask_for_much_memory(name, tmp_path):
+    nodes, message = BOMBS[name]
+    weights = {
+        "big": ints(WIDE, WIDE),
+        "w": numbers(1, 1),
+        "long": numbers(1, 20_000),
+        "often": np.zeros(20_000, np.int64),
+        "d0": numbers(1, 1),
+        "pads": ints(0, WIDE * WIDE, 0, 0),
+        "zero": np.array(0),
+        "many": np.array(10**12),
+        "one": np.array(1),
+    }
+    proto = model([*nodes, node("Mul", ["x", "s"], ["out"])], {"x": ["batch", 6]}, weights)
+    with pytest.raises(ModelError, match=message):
+        onesigma.read_onnx(written(tmp_path / "m.onnx", proto), dropout={})
+
+
+def external(folder: Path, **entries) -> Path:
+    """The classifier with its first weight in a file of its own; ``entries`` change where."""
+    proto = classifier()
+    weight = proto.graph.initializer[0]
+    (folder / "weights.bin").write_bytes(b"\0" * 16 + weight.raw_data + b"\0" * 16)
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    where = {"location": "weights.bin", "offset": "16", "length": "192"} | entries
+    for key, value in where.items():
+        if value is not None:
+            weight.external_data.add(key=key, value=str(value))
+    return written(folder / "m.onnx", proto)
+
+
+@pytest.mark.parametrize("entries", [{}, {"length": None}, {"location": "./weights.bin"}])
+def test_external_data(entries, tmp_path):
+    path = external(tmp_path, **entries)
+    found = onesigma.read_onnx(path, dropout=DROPOUT)(torch.ones(2, 6))
+    wanted = run(written(tmp_path / "whole.onnx", classifier()), np.ones((2, 6), np.float32))
+    np.testing.assert_allclose(found.numpy(), wanted["out"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"location": "gone.bin"}, "data file 'gone.bin' is missing"),
+        ({"location": ""}, "outside the model's folder"),
+        ({"location": "/etc/passwd"}, "'/etc/passwd', outside the model's folder"),
+        ({"location": "../secret.bin"}, "outside the model's folder"),
+        ({"location": "inner/../../secret.bin"}, "outside the model's folder"),
+        ({"location": "..\\secret.bin"}, "outside the model's folder"),
+        ({"location": "C:\\secret.bin"}, "outside the model's folder"),
+        ({"location": "link.bin"}, "link that leads out of the model's folder"),
+        ({"location": "folder/secret.bin"}, "link that leads out of the model's folder"),
+        ({"location": "inner"}, "is missing"),
+        ({"offset": 100}, "bytes 100 to 292 of weights.bin are declared, which has only 224"),
+        ({"offset": 10**15}, "only 224"),
+        ({"offset": -16}, "are declared"),
+        ({"length": 10**15}, "takes 192 bytes, but 1000000000000000 are declared"),
+        ({"length": 64}, "takes 192 bytes, but 64 are declared"),
+        ({"offset": "x"}, "no number"),
+    ],
+)
+def test_external_data_that_is_not_to_be_trusted(entries, message, tmp_path):
+    folder = tmp_path / "models"
+    (folder / "inner").mkdir(parents=True)
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(b"\1" * 500)
+    (folder / "link.bin").symlink_to(secret)
+    (folder / "folder").symlink_to(tmp_path)
+    with pytest.raises(FileError, match=rf"m\.onnx, weight 'w1': .*{re.escape(message)}"):
+        onesigma.read_onnx(external(folder, **entries), dropout=DROPOUT)
+
+
+def test_a_pipe_is_no_data_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="missing"):
+        onesigma.read_onnx(external(tmp_path, location="pipe"), dropout=DROPOUT)
+
+
+def test_external_data_that_multiplies(tmp_path, monkeypatch):
+    """A few bytes, shared by many weights, must not become many large tensors."""
+    path = external(tmp_path)
+    proto = onnx.load(path, load_external_data=False)
+    for index in range(20):
+        copy = proto.graph.initializer.add()
+        copy.CopyFrom(proto.graph.initializer[0])
+        copy.name = f"copy{index}"
+    written(path, proto)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", path.stat().st_size)
+    with pytest.raises(FileError, match="its weights take more than 2 GB"):
+        onesigma.read_onnx(path, dropout=DROPOUT)
+
+
+@pytest.mark.parametrize("name", [*BAD, "truncated"])
+def test_a_failed_conversion_leaves_the_old_output_alone(name, tmp_path, capsys):
+    """As the command line does it: exit code 1, one message, not a byte changed."""
+    change = BAD[name][0] if name in BAD else lambda proto: None
+    content = changed(change).SerializeToString()
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    path.write_bytes(content[:-40] if name == "truncated" else content)
+    out.write_bytes(b"precious")
+    command = ["convert", str(path), "-o", str(out), "--dropout", "every Relu=0.5"]
+    assert cli.main(command) == 1
+    assert out.read_bytes() == b"precious"
+    assert sorted(tmp_path.iterdir()) == [path, out]
+    error = capsys.readouterr().err
+    assert error.startswith("onesigma: ")
+    assert "Traceback" not in error
+
+
+def test_a_reader_that_is_wrong_is_found_out(tmp_path, monkeypatch):
+    """A function that computes something else: the first node that differs is named."""
+    from onesigma.importers.onnx.ops import OPS
+    from onesigma.importers.onnx.ops.table import OnnxOp
+
+    honest = OPS["Relu"]
+    wrong = OnnxOp(lambda x: torch.relu(x) + 1e-2, *list(vars(honest).values())[1:])
+    monkeypatch.setitem(OPS, "Relu", wrong)
+    path = written(tmp_path / "m.onnx", classifier())
+    with pytest.raises(FileError, match=r"read wrongly: at node 'relu1' \(Relu\) onnxruntime"):
+        onesigma.read_onnx(path, dropout={})
+
+
+def test_a_file_that_the_runtime_refuses(tmp_path, monkeypatch):
+    def start():
+        def fail(content: bytes):
+            raise RuntimeError("no kernel")
+
+        return "some runtime", fail
+
+    monkeypatch.setattr("onesigma.importers.onnx.check.checking_runtime", start)
+    with pytest.raises(FileError, match=r"some runtime cannot run m\.onnx: no kernel"):
+        onesigma.read_onnx(written(tmp_path / "m.onnx", classifier()), dropout={})
+
+
+def test_without_onnxruntime_the_reference_checks(tmp_path, monkeypatch):
+    monkeypatch.setattr("onesigma.exporters.agreement.find_spec", lambda name: None)
+    module = onesigma.read_onnx(written(tmp_path / "m.onnx", classifier()), dropout={})
+    assert module(torch.ones(2, 6)).shape == (2, 3)

@@ -1,0 +1,415 @@
+"""Every ONNX op against ONNX Runtime, and that what is read has rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx_files import ints, model, node, numbers, run, written
+
+import onesigma
+from onesigma.errors import UnsupportedOp
+from onesigma.graph.capture import export, plain_module
+from onesigma.graph.locate import module_path
+from onesigma.importers.onnx.ops import NUMBERS, OPS
+from onesigma.importers.onnx.ops.table import OPS as TABLE
+from onesigma.importers.onnx.ops.table import onnx_op
+from onesigma.rules import RULES
+
+VECTOR, SIGNAL, IMAGE = (6,), (4, 9), (4, 6, 7)
+
+
+@dataclass
+class Case:
+    """One op on an input ``x`` of that sample shape, and constants after it."""
+
+    op: str
+    shape: tuple[int, ...] = SIGNAL
+    constants: tuple[Any, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+    opset: int = 17
+    positive: bool = False
+    first: bool = True  # whether x comes before the constants
+
+
+def case(op: str, *positional: Any, opset: int = 17, positive: bool = False, first: bool = True,
+         **attributes: Any) -> Case:  # fmt: skip
+    shape = positional[0] if positional and isinstance(positional[0], tuple) else SIGNAL
+    constants = positional[1:] if positional and isinstance(positional[0], tuple) else positional
+    return Case(op, shape, constants, attributes, opset, positive, first)
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def scalar(value: float) -> np.ndarray:
+    return np.float32(value).reshape(())
+
+
+KERNEL1, KERNEL2 = numbers(8, 4, 3), numbers(8, 4, 3, 3)
+CHANNELS = [numbers(4, seed=s) for s in range(4)]
+VAR = np.abs(CHANNELS[3]) + 0.5
+SAME = ("SAME_UPPER", "SAME_LOWER")
+
+CASES = [
+    *(case(op) for op in ("Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid")),
+    *(case(op) for op in ("Tanh", "Softplus", "HardSwish", "Exp", "Abs", "Neg", "Identity", "Erf")),
+    *(case(op) for op in ("Floor", "Ceil", "Round", "Sin", "Cos", "Softmax", "LogSoftmax")),
+    *(case(op, positive=True) for op in ("Log", "Sqrt", "Reciprocal")),
+    case("LeakyRelu", alpha=0.3),
+    case("Elu", alpha=0.5),
+    case("Celu", alpha=2.0),
+    case("HardSigmoid", alpha=1 / 6, beta=0.5),
+    case("Mish", opset=18),
+    case("Gelu", opset=20),
+    case("Gelu", opset=20, approximate="tanh"),
+    case("PRelu", f32(0.2)),
+    case("PRelu", numbers(4, 1)),
+    case("PRelu", numbers(9)),
+    case("Shrink", lambd=0.5, bias=0.5),
+    case("Clip", scalar(0), scalar(6)),
+    case("Clip", scalar(-0.5)),
+    case("Clip", scalar(0)),
+    case("Clip", opset=9, min=-0.3, max=0.4),
+    case("Clip", opset=9, max=0.4),
+    case("Softmax", IMAGE, opset=12),
+    case("Softmax", IMAGE, opset=12, axis=-1),
+    case("Softmax", IMAGE, axis=1),
+    case("LogSoftmax", IMAGE, opset=9, axis=2),
+    case("Dropout"),
+    case("Dropout", scalar(0.3)),
+    case("Dropout", opset=10, ratio=0.3),
+    *(case(op, scalar(0.5)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")),
+    *(case(op, numbers(4, 1)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")),
+    *(case(op, numbers(1, 1, 1, 1)) for op in ("Add", "Mul")),
+    *(case(op, scalar(0.5), first=False) for op in ("Sub", "Div")),
+    case("Pow", scalar(2)),
+    case("Pow", ints(3).reshape(())),
+    *(case(f"Reduce{k}") for k in ("L2", "Max", "Mean", "Min", "Sum", "SumSquare")),
+    *(case(f"Reduce{k}", axes=[-1], keepdims=0) for k in ("Max", "Mean", "Min", "L2")),
+    case("ReduceSum", ints(1, 2), keepdims=0),
+    case("ReduceSum", noop_with_empty_axes=1),
+    case("ReduceMean", IMAGE, ints(2, 3), opset=18, keepdims=0),
+    case("Conv", KERNEL1),
+    case("Conv", IMAGE, KERNEL2, numbers(8), pads=[1, 1, 1, 1], strides=[2, 1]),
+    case("Conv", IMAGE, KERNEL2, numbers(8), pads=[0, 0, 1, 1], strides=[2, 2]),
+    case("Conv", IMAGE, numbers(8, 2, 3, 3), group=2, dilations=[2, 2], pads=[2, 2, 2, 2]),
+    *(case("Conv", IMAGE, KERNEL2, auto_pad=mode, strides=[2, 2]) for mode in SAME),
+    case("Conv", (2, 4, 5, 5), numbers(3, 2, 2, 2, 2), auto_pad="VALID"),
+    case("ConvTranspose", numbers(4, 8, 3), strides=[2], pads=[1, 1], output_padding=[1]),
+    case("ConvTranspose", IMAGE, numbers(4, 3, 3, 3), strides=[2, 2], pads=[0, 0, 1, 1]),
+    case("ConvTranspose", IMAGE, numbers(4, 3, 3, 3), numbers(6), group=2, dilations=[2, 1]),
+    case("Gemm", VECTOR, numbers(5, 6), numbers(5), transB=1),
+    case("Gemm", VECTOR, numbers(6, 5), numbers(1, 5)),
+    case("Gemm", VECTOR, numbers(6, 5), alpha=0.5),
+    case("Gemm", VECTOR, numbers(6, 5), scalar(2), alpha=0.5, beta=2.0),
+    case("MatMul", numbers(9, 5)),
+    case("MatMul", numbers(5, 4), first=False),
+    case("BatchNormalization", IMAGE, *CHANNELS[:3], VAR),
+    case("BatchNormalization", (4,), *CHANNELS[:3], VAR, opset=9, epsilon=1e-2),
+    case("InstanceNormalization", IMAGE, *CHANNELS[:2]),
+    case("LayerNormalization", numbers(9), numbers(9)),
+    case("LayerNormalization", numbers(4, 9), axis=1),
+    case("GroupNormalization", IMAGE, *CHANNELS[:2], opset=21, num_groups=2),
+    case("MaxPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2]),
+    case("MaxPool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1, strides=[2, 2]),
+    case("MaxPool", SIGNAL, kernel_shape=[3], pads=[2, 0], dilations=[2]),
+    *(case("MaxPool", IMAGE, kernel_shape=[3, 2], auto_pad=mode, strides=[2, 2]) for mode in SAME),
+    case("AveragePool", IMAGE, kernel_shape=[2, 3], strides=[2, 2]),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    case("AveragePool", IMAGE, kernel_shape=[2, 2], pads=[0, 0, 1, 1], strides=[2, 2]),
+    case("AveragePool", IMAGE, kernel_shape=[2, 2], pads=[0, 1, 0, 0], count_include_pad=1),
+    *(case("AveragePool", IMAGE, kernel_shape=[3, 2], auto_pad=mode) for mode in SAME),
+    case("GlobalAveragePool", IMAGE),
+    case("GlobalMaxPool"),
+    case("Reshape", ints(-1, 36)),
+    case("Reshape", ints(0, 2, -1)),
+    case("Reshape", ints(-1, 12, 3), opset=14, allowzero=1),
+    case("Flatten", IMAGE),
+    case("Flatten", IMAGE, axis=2),
+    case("Flatten", IMAGE, axis=-1),
+    case("Transpose", IMAGE, perm=[0, 2, 3, 1]),
+    case("Transpose"),
+    case("Squeeze", (4, 1, 3), ints(2)),
+    case("Squeeze", (1, 4, 1), opset=11, axes=[1, -1]),
+    case("Squeeze", (1, 4, 1)),
+    case("Unsqueeze", ints(1, -1)),
+    case("Unsqueeze", opset=11, axes=[2]),
+    case("Concat", IMAGE, numbers(3, 4, 6, 7), axis=2),
+    case("Slice", ints(1), ints(4), ints(1)),
+    case("Slice", ints(-1, 8), ints(-(2**63) + 1, 0), ints(1, 2), ints(-1, -2)),
+    case("Slice", opset=9, starts=[1, 2], ends=[3, 100], axes=[1, 2]),
+    case("Slice", ints(0, 0), ints(3, 4)),
+    case("Gather", ints(-1).reshape(()), axis=2),
+    case("Gather", ints(0, 2, 2), axis=1),
+    case("Gather", ints(0, 1, 2, 3).reshape(2, 2), axis=2),
+    case("Pad", ints(0, 0, 1, 0, 0, 2)),
+    case("Pad", ints(0, 1, 0, 0, 0, 0), scalar(1.5)),
+    case("Pad", ints(0, 0, 1, 0, 0, 2), mode="reflect"),
+    case("Pad", ints(0, 0, 1, 0, 0, 2), mode="edge"),
+    case("Pad", ints(1, 2), scalar(0.5), ints(2), opset=18),
+    case("Pad", ints(0, 0, 0, 0, 0, 0)),
+    case("Pad", opset=9, pads=[0, 0, 2, 0, 0, 1], value=0.5),
+    case("Expand", (1, 9), ints(1, 4, 1)),
+    case("Expand", ints(2, 1, 1, 1)),
+    case("Tile", ints(1, 2, 1)),
+    case("Cast", to=11),
+    case("DepthToSpace", IMAGE, blocksize=2),
+    case("DepthToSpace", IMAGE, blocksize=2, mode="CRD"),
+    case("SpaceToDepth", (2, 4, 6), blocksize=2),
+    case("Upsample", IMAGE, f32(1, 1, 2, 3), opset=9),
+    case("Resize", IMAGE, f32(1, 1, 2, 2), opset=10, mode="nearest"),
+    case("Split", axis=1, num_outputs=1, opset=18),
+    case("Swish", opset=24),
+    case("Swish", opset=24, alpha=2.0),
+]
+_RESIZE = [
+    ({"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+    ({"mode": "linear", "coordinate_transformation_mode": "half_pixel"}),
+    ({"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+]
+CASES += [case("Resize", IMAGE, f32(), f32(1, 1, 2, 2), **options) for options in _RESIZE]
+CASES += [
+    case("Resize", IMAGE, f32(), f32(), ints(3, 4, 12, 7), **options) for options in _RESIZE[:2]
+]
+
+
+def named(each: Case) -> str:
+    options = "-".join(f"{k}={v}" for k, v in each.attributes.items())
+    return f"{each.op}[{each.opset}-{options}]".replace(" ", "")
+
+
+def build(each: Case):
+    names = [f"c{i}" for i in range(len(each.constants))]
+    inputs = ["x", *names] if each.first else [*names, "x"]
+    op = node(each.op, inputs, ["made"], name="the op", **each.attributes)
+    back = node("Cast", ["made"], ["out"], to=1)
+    weights = dict(zip(names, each.constants, strict=True))
+    batch = 3 if each.op in ("Concat", "Resize") else "batch"
+    return model([op, back], {"x": [batch, *each.shape]}, weights, opset=each.opset)
+
+
+def inputs_for(each: Case) -> np.ndarray:
+    x = numbers(3, *each.shape, seed=7)
+    return np.abs(x) + 0.5 if each.positive else x
+
+
+@pytest.mark.parametrize("each", CASES, ids=named)
+def test_op(each: Case, tmp_path):
+    path = written(tmp_path / "m.onnx", build(each))
+    x = inputs_for(each)
+    (wanted,) = run(path, x).values()
+    found = onesigma.read_onnx(path, dropout={})(torch.from_numpy(x)).numpy()
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+# Two tensors that both depend on the input, where a constant would have been folded.
+PAIRS = {
+    "Add": ["x", "y"], "Sub": ["x", "y"], "Mul": ["x", "y"], "Max": ["x", "y"], "Min": ["x", "y"],
+    "Sum": ["x", "y", "x"], "Mean": ["x", "y", "x"], "Concat": ["x", "y"], "MatMul": ["x", "t"],
+    "Equal": ["x", "y"], "Greater": ["x", "y"], "GreaterOrEqual": ["x", "y"], "Less": ["x", "y"],
+    "LessOrEqual": ["x", "y"], "Where": ["m", "x", "y"], "And": ["m", "n"], "Or": ["m", "n"],
+    "Not": ["m"], "Pow": ["p", "y"], "Div": ["x", "p"], "Split": ["x"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", PAIRS)
+def test_op_on_tensors(op, tmp_path):
+    outputs = ["made", "rest"] if op == "Split" else ["made"]
+    options = {"Concat": {"axis": 1}, "Split": {"axis": 1}}.get(op, {})
+    nodes = [
+        node("Sigmoid", ["x"], ["p"]),
+        node("Tanh", ["x"], ["y"]),
+        node("Transpose", ["y"], ["t"], perm=[0, 2, 1]),
+        node("Greater", ["x", "y"], ["m"]),
+        node("Less", ["x", "p"], ["n"]),
+        node(op, PAIRS[op], outputs, **options),
+        node("Cast", [outputs[-1]], ["out"], to=1),
+    ]
+    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["batch", *SIGNAL]}))
+    x = numbers(3, *SIGNAL)
+    found = onesigma.read_onnx(path, dropout={})(torch.from_numpy(x))
+    np.testing.assert_allclose(found.numpy(), run(path, x)["out"], rtol=1e-4, atol=1e-5)
+
+
+# Shape arithmetic: from Shape(x) = s to a target of a Reshape; the batch stays open in all of them.
+_FIRST = node("Gather", ["s", "zero"], ["n"])
+_FLAT = node("Unsqueeze", ["n", "axis"], ["n1"])
+_JOIN = node("Concat", ["n1", "minus"], ["target"], axis=0)
+CHAINS = {
+    "Gather, Unsqueeze, Concat": [_FIRST, _FLAT, _JOIN],
+    "Slice, Cast": [
+        node("Cast", ["s"], ["s32"], to=6),
+        node("Slice", ["s32", "axis", "one"], ["n32"]),
+        node("Cast", ["n32"], ["n1"], to=7),
+        _JOIN,
+    ],
+    "Mul, Div, Add, Sub, Neg": [
+        _FIRST,
+        node("Mul", ["n", "two"], ["a"]),
+        node("Neg", ["a"], ["b"]),
+        node("Sub", ["two", "b"], ["c"]),
+        node("Add", ["c", "two"], ["d"]),
+        node("Div", ["d", "two"], ["e"]),
+        node("Sub", ["e", "two"], ["n0"]),
+        node("Reshape", ["n0", "one"], ["n1"]),
+        _JOIN,
+    ],
+    "Max, Min, Squeeze, Identity": [
+        node("Gather", ["s", "axis"], ["g"]),
+        node("Squeeze", ["g", "axis"], ["n"]),
+        node("Max", ["n", "zero"], ["a"]),
+        node("Min", ["a", "many"], ["b"]),
+        node("Identity", ["b"], ["c"]),
+        node("Unsqueeze", ["c", "axis"], ["n1"]),
+        _JOIN,
+    ],
+    "ReduceProd": [
+        node("Slice", ["s", "one", "three"], ["inner"]),
+        node("ReduceProd", ["inner"], ["p"]),
+        _FIRST,
+        _FLAT,
+        node("Concat", ["n1", "p"], ["target"], axis=0),
+    ],
+    "Equal, Where, ConstantOfShape": [
+        _FIRST,
+        _FLAT,
+        _JOIN,
+        node("Shape", ["target"], ["rank"]),
+        node("ConstantOfShape", ["rank"], ["zeros"]),
+        node("Cast", ["zeros"], ["whole"], to=7),
+        node("Equal", ["target", "whole"], ["none"]),
+        node("Where", ["none", "whole", "target"], ["chosen"]),
+    ],
+    "Floor, Ceil": [
+        _FIRST,
+        node("Cast", ["n"], ["real"], to=1),
+        node("Mul", ["real", "half"], ["h"]),
+        node("Ceil", ["h"], ["up"]),
+        node("Floor", ["up"], ["down"]),
+        node("Cast", ["down"], ["unused"], to=7),
+        _FLAT,
+        _JOIN,
+    ],
+}  # fmt: skip
+NUMBERS_IN_CHAINS = {
+    "zero": np.array(0), "axis": ints(0), "one": ints(1), "two": np.array(2), "three": ints(3),
+    "minus": ints(-1), "many": np.array(10**6), "half": scalar(0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_sizes_are_resolved_and_the_batch_stays_open(chain, tmp_path):
+    target = CHAINS[chain][-1].output[0]
+    nodes = [node("Shape", ["x"], ["s"]), *CHAINS[chain], node("Reshape", ["x", target], ["out"])]
+    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["batch", *SIGNAL]}, NUMBERS_IN_CHAINS))
+    module = onesigma.read_onnx(path, dropout={})
+    for batch in (1, 5):
+        assert module(torch.zeros(batch, *SIGNAL)).shape == (batch, 36)
+    graph = plain_module(export(module, (torch.zeros(3, *SIGNAL),), dynamic=True))
+    assert graph(torch.zeros(7, *SIGNAL))[0].shape == (7, 36)
+
+
+def test_tensors_of_the_batch_size(tmp_path):
+    """Of constants, and of a shape that is only known when it runs."""
+    nodes = [
+        node("Shape", ["x"], ["s"], start=0, end=1),
+        node("Concat", ["s", "width"], ["size"], axis=0),
+        node("ConstantOfShape", ["size"], ["zeros"]),
+        node("Expand", ["row", "size"], ["rows"]),
+        node("Range", ["start", "stop", "step"], ["count"]),
+        node("Cast", ["count"], ["reals"], to=1),
+        node("Tile", ["reals", "width"], ["long"]),
+        node("Slice", ["long", "axis", "width"], ["short"]),
+        node("Sum", ["x", "zeros", "rows", "short"], ["out"]),
+    ]  # fmt: skip
+    weights = {
+        "width": ints(6), "row": numbers(6), "start": np.array(0), "stop": np.array(3),
+        "step": np.array(1), "axis": ints(0),
+    }  # fmt: skip
+    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["batch", 6]}, weights))
+    x = numbers(4, 6)
+    found = onesigma.read_onnx(path, dropout={})(torch.from_numpy(x))
+    np.testing.assert_allclose(found.numpy(), run(path, x)["out"], rtol=1e-5)
+
+
+def test_an_embedding_takes_integers(tmp_path):
+    nodes = [node("Gather", ["table", "x"], ["e"]), node("Flatten", ["e"], ["out"])]
+    proto = model(nodes, {"x": ["batch", 4]}, {"table": numbers(9, 5)}, dtype=7)
+    path = written(tmp_path / "m.onnx", proto)
+    words = np.arange(12).reshape(3, 4) % 9
+    found = onesigma.read_onnx(path, dropout={})(torch.from_numpy(words))
+    np.testing.assert_array_equal(found.numpy(), run(path, words)["out"])
+
+
+def test_every_op_has_a_case():
+    in_chains = {op.op_type for chain in CHAINS.values() for op in chain}
+    others = {"Shape", "ConstantOfShape", "Expand", "Range", "Tile", "Linear"}
+    tested = {each.op for each in CASES} | set(PAIRS) | in_chains | others
+    assert {*OPS, *NUMBERS} <= tested
+
+
+# What a network may hold before its dropout only. Everything else is made of ops with rules.
+CERTAIN_ONLY = {
+    *("Ceil", "Cos", "Erf", "Floor", "Log", "Reciprocal", "Round", "Sin", "Sqrt", "ReduceL2"),
+    *("Softmax", "LogSoftmax"),
+}
+
+
+class All(torch.nn.Module):
+    """The networks of all cases as one, so that they are captured together."""
+
+    def __init__(self, networks) -> None:
+        super().__init__()
+        self.networks = torch.nn.ModuleList(networks)
+
+    def forward(self, *inputs):
+        return [network(x) for network, x in zip(self.networks, inputs, strict=True)]
+
+
+def test_ops_have_rules(tmp_path, monkeypatch):
+    """What is read can be converted, but for a few functions."""
+    monkeypatch.setattr("onesigma.importers.onnx.read.require_agreement", lambda *_: None)
+    cases = [each for each in CASES if each.first]  # not 1 / x
+    paths = [written(tmp_path / f"{i}.onnx", build(each)) for i, each in enumerate(cases)]
+    networks = All(onesigma.read_onnx(path, dropout={}) for path in paths)
+    inputs = tuple(torch.from_numpy(inputs_for(each)) for each in cases)
+    graph = plain_module(export(networks, inputs, dynamic=False)).graph
+    without, uncertain = {}, set()
+    for made in graph.nodes:
+        if made.op == "placeholder" or uncertain & set(made.all_input_nodes):
+            uncertain.add(made)
+        rule = RULES.get(made.target)
+        if made.op == "call_function" and made in uncertain and (rule is None or rule.refuses):
+            without[cases[int(module_path(made).split(".")[1])].op] = made.target
+    assert set(without) == CERTAIN_ONLY, without
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "options"),
+    [
+        ("Selu", [], {"gamma": 2.0}),
+        ("Shrink", [], {"bias": 0.0, "lambd": 0.5}),
+        ("ConvTranspose", [numbers(4, 3, 3)], {"output_shape": [12]}),
+        ("ConvTranspose", [numbers(4, 3, 3)], {"auto_pad": "SAME_UPPER"}),
+        ("LayerNormalization", [numbers(1)], {}),
+        ("Resize", [f32(), f32(1, 1, 2)], {"mode": "cubic"}),
+        ("AveragePool", [], {"kernel_shape": [2], "pads": [0, 1], "ceil_mode": 1}),
+        ("Flatten", [], {"axis": 0}),
+    ],
+)
+def test_uses_that_are_not_supported_name_the_node(op, constants, options, tmp_path):
+    proto = build(Case(op, SIGNAL, tuple(constants), options))
+    with pytest.raises(UnsupportedOp, match=rf"node 'the op' \({op}\): .* not supported"):
+        onesigma.read_onnx(written(tmp_path / "m.onnx", proto), dropout={})
+
+
+def test_an_op_is_registered_once():
+    with pytest.raises(AssertionError, match="Relu has a function already"):
+        onnx_op("Relu")(TABLE["Relu"].function)

@@ -1,0 +1,199 @@
+"""Keras models on the PyTorch backend: their dropout is found, and is Keras' own."""
+
+import os
+import tempfile
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import onesigma
+from onesigma.errors import ModelError, UnsupportedOp
+from onesigma.importers import keras as frontend
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("KERAS_HOME", tempfile.mkdtemp())  # it writes its settings there
+keras = pytest.importorskip("keras")
+if keras.backend.backend() != "torch":
+    pytest.skip("Keras runs on another backend here", allow_module_level=True)
+L = keras.layers
+
+
+def mlp():
+    return keras.Sequential(
+        [
+            L.Input((6,)),
+            L.Dense(16, activation="relu"),
+            L.Dropout(0.5, name="drop1"),
+            L.Dense(16, activation="leaky_relu"),
+            L.BatchNormalization(),
+            L.Dropout(0.2, name="drop2"),
+            L.Dense(3),
+        ]
+    )
+
+
+def cnn():
+    """Functional, channels last: conv, batch norm along the last dimension, a residual join."""
+    x = inputs = L.Input((8, 8, 2))
+    x = L.Conv2D(4, 3, padding="same", strides=2, activation="relu")(x)
+    x = L.BatchNormalization()(x)
+    y = L.SpatialDropout2D(0.3, name="channels")(x)
+    y = L.Conv2D(4, 3, padding="same", activation="relu")(y)
+    x = L.Add()([x, y])
+    x = L.AveragePooling2D(2)(x)
+    x = L.Flatten()(x)
+    x = L.Dropout(0.4, name="elements")(x)
+    return keras.Model(inputs, L.Dense(3, activation="softmax")(x))
+
+
+class Subclassed(keras.Model):
+    """No configuration from which Keras could copy it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden = L.Dense(width, activation="selu")
+        self.dropout = L.AlphaDropout(0.1, name="alpha")
+        self.out = L.Dense(3)
+
+    def call(self, x, training=None):
+        return self.out(self.dropout(self.hidden(x), training=training))
+
+
+def subclassed():
+    model = Subclassed(8)
+    model(torch.zeros(1, 6))
+    return model
+
+
+def two_inputs():
+    a, b = L.Input((6,)), L.Input((4,))
+    joined = L.Concatenate()([L.Dense(5, activation="relu")(each) for each in (a, b)])
+    return keras.Model([a, b], L.Dense(3)(L.Dropout(0.5, name="drop")(joined)))
+
+
+SHAPES = {mlp: [(6,)], cnn: [(8, 8, 2)], subclassed: [(6,)], two_inputs: [(6,), (4,)]}
+SITES = {
+    mlp: [("drop1", "aten.dropout", 0.5), ("drop2", "aten.dropout", 0.2)],
+    cnn: [("channels", "aten.feature_dropout", 0.3), ("elements", "aten.dropout", 0.4)],
+    subclassed: [("alpha", "aten.alpha_dropout", 0.1)],
+    two_inputs: [("drop", "aten.dropout", 0.5)],
+}
+MODELS = pytest.mark.parametrize("build", SHAPES, ids=lambda build: build.__name__)
+
+
+def made(build):
+    """The model, with biases and statistics that are not the initial ones, and inputs."""
+    keras.utils.set_random_seed(0)
+    model, draw = build(), np.random.default_rng(0)
+    for weight in model.weights:
+        if weight.path.endswith(("bias", "beta", "moving_mean")):
+            weight.assign(0.3 * draw.normal(size=weight.shape))
+        elif weight.path.endswith("moving_variance"):
+            weight.assign(draw.uniform(0.5, 2, size=weight.shape))
+    shapes = SHAPES[build]
+    return model, tuple(torch.from_numpy(draw.normal(size=(3, *s)).astype("f4")) for s in shapes)
+
+
+@cache
+def converted(build):
+    """The model, inputs and what became of it. Shared: do not change it."""
+    model, inputs = made(build)
+    return model, inputs, onesigma.convert(model, inputs)
+
+
+def called(model, inputs, **options):
+    with torch.no_grad():
+        return model(list(inputs) if len(inputs) > 1 else inputs[0], **options)
+
+
+@pytest.fixture
+def norms_in_eval(monkeypatch):
+    """Keras' training=True but for batch norm, as Monte-Carlo dropout wants it."""
+    original = L.BatchNormalization.call
+
+    def call(layer, inputs, training=None, mask=None):
+        return original(layer, inputs, training=False, mask=mask)
+
+    monkeypatch.setattr(L.BatchNormalization, "call", call)
+
+
+@MODELS
+def test_conversion(build, norms_in_eval):
+    model, inputs, carried = converted(build)
+    assert [(s.module, s.op, s.rate) for s in carried.report.sites] == SITES[build]
+    assert carried.settings.input_shapes == tuple((None, *shape) for shape in SHAPES[build])
+    assert all(entry.source == "" for entry in carried.report.entries)
+    assert not [note for note in carried.report.notes if "NOT carried" in note]
+    network = frontend.as_module(model)
+    torch.testing.assert_close(network(*inputs), called(model, inputs), rtol=1e-6, atol=1e-6)
+
+    # Monte Carlo of the captured graph against Keras' own dropout: within five standard errors.
+    passes = 3000
+    ours = onesigma.mc_dropout(model, passes=passes)(*inputs)
+    torch.manual_seed(1)
+    repeated = [x.repeat(passes, *[1] * (x.dim() - 1)) for x in inputs]
+    theirs = called(model, repeated, training=True).reshape(passes, 3, -1)
+    mean = ours.probs if build is cnn else ours.mean
+    error = 5 * theirs.std(0) * (2 / passes) ** 0.5 + 1e-6
+    assert ((mean - theirs.mean(0)).abs() < error).all()
+    if build is not cnn:  # its logits are not to be had from Keras
+        torch.testing.assert_close(ours.std, theirs.std(0), rtol=0.1, atol=1e-4)
+
+
+def test_weights_are_shared_and_the_model_is_not_touched():
+    model, inputs = made(two_inputs)
+    before = called(model, inputs)
+    calls = (L.Layer.__call__, L.Dropout.call, L.AlphaDropout.call, L.SpatialDropout1D.call)
+    carried = onesigma.convert(model, inputs)
+    after = (L.Layer.__call__, L.Dropout.call, L.AlphaDropout.call, L.SpatialDropout1D.call)
+    assert calls == after
+    assert torch.equal(called(model, inputs), before)
+    kernel = model.layers[-1].kernel.value
+    assert any(kernel is weight for weight in carried.parameters())
+
+
+def test_saving_export_and_double(tmp_path):
+    pytest.importorskip("onnxruntime")
+    _, inputs, carried = converted(cnn)
+    onesigma.save(carried, tmp_path / "m.safetensors")
+    again = onesigma.load(tmp_path / "m.safetensors")
+    assert torch.equal(again(*inputs).var, carried(*inputs).var)
+    assert onesigma.export(carried, tmp_path / "m.onnx").error < 1e-4
+    assert again.double()(*(x.double() for x in inputs)).mean.dtype == torch.float64
+
+
+def test_what_is_not_carried_is_noted():
+    noisy = [L.GaussianNoise(0.1, name="noise"), L.GaussianDropout(0.1, name="gauss")]
+    model = keras.Sequential([L.Input((6,)), *noisy, L.Dropout(0.5), L.Dense(3)])
+    notes = onesigma.convert(model, torch.zeros(2, 6)).report.notes
+    assert [note.split()[0] for note in notes if "NOT carried" in note] == ["noise", "gauss"]
+
+
+@pytest.mark.parametrize("layer", [L.Dropout, L.AlphaDropout])
+def test_shared_masks_are_refused(layer):
+    drop = layer(0.5, noise_shape=(None, 1), name="rows")
+    model = keras.Sequential([L.Input((6,)), drop, L.Dense(3)])
+    with pytest.raises(UnsupportedOp, match=r"'rows' has noise_shape=\(None, 1\)"):
+        onesigma.convert(model, torch.zeros(2, 6))
+
+
+def test_channels_first():
+    layer = L.SpatialDropout2D(0.5, data_format="channels_first")
+    x = torch.rand(1, 3, 4, 4)
+    assert torch.equal(frontend._spatial_dropout(layer, x), x)
+
+
+def test_other_backends_are_told_what_to_do(monkeypatch):
+    model, _ = made(mlp)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ModelError, match=r"runs on jax\. Set KERAS_BACKEND=torch"):
+        onesigma.convert(model, torch.zeros(2, 6))
+
+
+def test_other_modules_are_left_alone(monkeypatch):
+    module = torch.nn.Linear(2, 2)
+    assert frontend.as_module(module) is module
+    monkeypatch.delitem(frontend.sys.modules, "keras")
+    assert frontend.as_module(module) is module

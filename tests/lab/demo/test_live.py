@@ -1,0 +1,49 @@
+"""The stream of ``onesigma live --demo``: the doubt rises where the sensor drifts."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from onesigma.lab.datasets import watch
+from onesigma.lab.demo import live
+from onesigma.tables.stream import windows
+
+
+@pytest.fixture(scope="module")
+def stream():
+    model, feed = live.demo()
+    notes = [*feed.notes, (None, "")]
+    answers = []
+    for end, window in windows(feed.instants, model.length, hop=125):
+        begin = end - model.length
+        within = [
+            name
+            for (start, name), (stop, _) in pairwise(notes)
+            if start <= begin and (stop is None or end <= stop)
+        ]
+        if within:  # the window shows one thing only
+            answers.append((within[0], model(window)))
+    return model, feed, answers
+
+
+def test_every_exercise_is_played_and_named(stream):
+    model, feed, _ = stream
+    assert model.labels == watch.CLASS_NAMES
+    assert [name for _, name in feed.notes if name != live.DRIFT] == list(watch.CLASS_NAMES)
+    assert live.PERSON in watch.TEST_SUBJECTS
+    assert feed.recorded
+    assert len(feed.names) == model.channels
+
+
+def test_the_doubt_rises_where_the_sensor_drifts(stream):
+    model, _, answers = stream
+    drift = [answer for name, answer in answers if name == live.DRIFT]
+    known = [(name, answer) for name, answer in answers if name != live.DRIFT]
+    for score in ("entropy", "epistemic"):
+        during = np.mean([getattr(answer, score) for answer in drift])
+        assert during > 2 * np.mean([getattr(answer, score) for _, answer in known])
+    acts = [answer.entropy[0] < model.threshold for _, answer in known]
+    assert np.mean(acts) > 0.6
+    right = [model.labels[answer.label[0]] == name for name, answer in known]
+    assert np.mean(right) > 0.8

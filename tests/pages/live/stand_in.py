@@ -1,0 +1,48 @@
+"""A model that needs no network: sure of "quiet" or "loud", torn between the two near zero."""
+
+from contextlib import contextmanager
+from threading import Thread
+
+import numpy as np
+
+from onesigma.pages.live.feed import Feed
+from onesigma.pages.live.model import LiveModel, live_model
+from onesigma.pages.live.player import Player
+from onesigma.pages.live.server import LiveServer
+from onesigma.runtime import Prediction
+
+LENGTH, CHANNELS = 4, 2
+
+
+def predict(x):
+    """By the mean of the first channel; half of the doubt is epistemic."""
+    loud = 1 / (1 + np.exp(-x[:, 0].mean(-1, keepdims=True)))
+    probs = np.concatenate([1 - loud, loud], 1)
+    entropy = -(probs * np.log(probs)).sum(1)
+    return Prediction(np.log(probs), 0 * probs, probs, entropy, entropy / 2, entropy / 2)
+
+
+def loud_model(**settings) -> LiveModel:
+    shape = (None, CHANNELS, LENGTH)
+    return live_model("stand-in", shape, predict, labels=("quiet", "loud"), **settings)
+
+
+def instants(levels):
+    """One instant per level; the second channel is ten times the first."""
+    return (np.array([level, 10 * level], np.float32) for level in levels)
+
+
+def feed(levels, **settings) -> Feed:
+    return Feed("some levels", instants(levels), **settings)
+
+
+@contextmanager
+def serving(source, **settings):
+    """A server for that feed, whose player is not yet started."""
+    player = Player(loud_model(**settings), source, rate=50, hop=4)
+    with LiveServer(player) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()

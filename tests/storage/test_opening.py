@@ -1,0 +1,197 @@
+"""``open_model``: the same network by each of its names gives the same answer."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import onesigma
+from onesigma.errors import FileError, InputError, ModelError, NoRandomness
+from onesigma.storage.opening import open_model
+
+X = torch.randn(9, 6, generator=torch.Generator().manual_seed(3))
+SOURCE = """
+from torch import nn
+
+def make_net():
+    return nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3)
+    )
+
+def without_dropout():
+    return nn.Sequential(nn.Linear(6, 3))
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def converted(model: nn.Module) -> onesigma.Converted:
+    return onesigma.convert(model, X)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "source_nets.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("source_nets", None)
+
+
+def require_same(prediction: onesigma.Prediction, expected: onesigma.Prediction) -> None:
+    for field in ("mean", "var", "probs", "entropy", "aleatoric", "epistemic"):
+        torch.testing.assert_close(
+            getattr(prediction, field), getattr(expected, field), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_saved_model(converted, folder):
+    onesigma.save(converted, "model.safetensors")
+    opened = open_model("model.safetensors")
+    assert opened.name == "model.safetensors"
+    assert opened.input_shape == (None, 6)
+    assert opened.labels is None
+    prediction = opened.predict(X.double())  # any float will do
+    assert not prediction.mean.requires_grad
+    require_same(prediction, converted(X))
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+def test_a_factory_and_its_weights(kind, model, converted, folder):
+    save = save_file if kind == "safetensors" else torch.save
+    save(model.state_dict(), f"weights.{kind}")
+    opened = open_model("source_nets:make_net", weights=Path(f"weights.{kind}"), example=X[:2])
+    require_same(opened.predict(X), converted(X))
+    assert opened.converted.report.sites[0].rate == 0.4
+
+
+def test_a_factory_with_its_own_weights(folder):
+    torch.manual_seed(0)
+    opened = open_model("source_nets:make_net", example=X[:2])
+    assert opened.predict(X).probs.shape == (9, 3)
+
+
+def test_modes_are_passed_on(folder):
+    opened = open_model(
+        "source_nets:make_net", example=X, mean="frozen", variance="lowrank", task="regression"
+    )
+    settings = opened.converted.settings
+    assert (settings.mean, settings.variance, settings.task) == ("frozen", "lowrank", "regression")
+
+
+def test_a_pickled_model_and_a_program(model, converted, folder):
+    torch.save(model, "model.pt")
+    torch.export.save(torch.export.export(model, (X,)), "model.pt2")
+    expected = converted(X)
+    for name in ("model.pt", "model.pt2"):
+        with pytest.raises(FileError, match="--trust"):
+            open_model(name, example=X)
+        require_same(open_model(name, example=X, trust=True).predict(X), expected)
+    opened = open_model("model.pt2", trust=True)  # which knows its inputs itself
+    assert opened.converted.report.notes == ()
+    require_same(opened.predict(X), expected)
+
+
+class Reshaping(nn.Module):
+    """Fixes its batch, as careless code does."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x.reshape(4, 6))
+
+
+def test_a_fixed_batch_takes_any_number(model, converted, folder):
+    onesigma.save(onesigma.convert(Reshaping(model), X[:4]), "model.safetensors")
+    opened = open_model("model.safetensors")
+    assert opened.input_shape == (4, 6)
+    for n in (1, 4, 5, 9):
+        require_same(opened.predict(X[:n]), converted(X[:n]))
+    with pytest.raises(InputError, match="no inputs"):
+        opened.predict(X[:0])
+
+
+def test_an_exported_file(converted, folder):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    rule = onesigma.AbstainRule("entropy", 0.9, 0.1, None, 100, 0.5, 0.05)
+    onesigma.export(converted.with_abstain(rule), "out.onnx", class_names=["a", "b", "c"])
+    opened = open_model("out.onnx")
+    assert opened.converted is None
+    assert opened.labels == ("a", "b", "c")
+    assert opened.input_shape == (None, 6)
+    prediction, expected = opened.predict(X), converted(X)
+    require_same(prediction, expected)
+    assert torch.equal(prediction.act, expected.entropy < 0.9)
+    with pytest.raises(InputError, match="its own dropout"):
+        open_model("out.onnx", dropout={"every Relu": 0.5})
+
+
+def test_another_onnx_file(folder):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from onnx_files import classifier, written
+
+    written(Path("model.onnx"), classifier())
+    with pytest.raises(NoRandomness, match="relu1"):
+        open_model("model.onnx")
+    opened = open_model("model.onnx", dropout={"every Relu": 0.5})
+    read = onesigma.read_onnx("model.onnx", dropout={"relu1": 0.5})
+    require_same(opened.predict(X), onesigma.convert(read, X)(X))
+    # Dropout before one dense layer: its variance by numpy, p/(1 − p) Σ w² h².
+    stored = onnx.load("model.onnx").graph.initializer
+    w1, b1, w2, _ = (onnx.numpy_helper.to_array(tensor) for tensor in stored)
+    hidden = np.maximum(X.numpy() @ w1.T + b1, 0)
+    np.testing.assert_allclose(opened.predict(X).var, hidden**2 @ (w2**2).T, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "says"),
+    [
+        ("none.safetensors", {}, FileError, "no such file"),
+        ("none.onnx", {}, FileError, "no such file"),
+        ("none.pt2", {"trust": True}, FileError, "no such file"),
+        ("model.h5", {}, InputError, "no model: give a .safetensors file"),
+        ("source_nets", {}, InputError, "no model"),
+        ("source_nets:make_net", {}, InputError, "an example of them is needed"),
+        ("source_nets:without_dropout", {"example": X}, NoRandomness, "No dropout"),
+        ("source_nets:make_net", {"example": X, "weights": Path("no.pt")}, FileError, "no such"),
+        ("source_nets:make_net", {"example": X[:, :5]}, InputError, "does not run on the example"),
+        ("none.safetensors", {"weights": Path("w.pt")}, InputError, "its own weights"),
+        ("none.safetensors", {"dropout": {"a": 0.5}}, InputError, "its own dropout"),
+        ("source_nets:no_net", {"example": X}, InputError, "has no 'no_net'"),
+        ("no_such_nets:net", {"example": X}, InputError, "no module"),
+    ],
+)
+def test_what_cannot_be_opened(name, options, error, says, folder):
+    pytest.importorskip("onnx")
+    with pytest.raises(error, match=says):
+        open_model(name, **options)
+
+
+def test_weights_of_another_network(folder):
+    torch.save({"0.weight": torch.zeros(16, 6)}, "weights.pt")
+    with pytest.raises(FileError, match=r"missing in the file: 0.bias, 3.bias, 3.weight"):
+        open_model("source_nets:make_net", weights=Path("weights.pt"), example=X)
+
+
+def test_weights_alone_are_told_from_a_model(folder):
+    save_file({"weight": torch.zeros(3)}, "weights.safetensors")
+    with pytest.raises(FileError, match=r"factory --weights weights\.safetensors"):
+        open_model("weights.safetensors")
+
+
+def test_a_failing_factory(folder):
+    (folder / "source_nets.py").write_text("def make():\n    raise OSError('no disk')\n")
+    with pytest.raises(ModelError, match="raised OSError: no disk"):
+        open_model("source_nets:make", example=X)

@@ -1,0 +1,105 @@
+"""Predictions as tables: what the columns hold, and that files appear whole or not at all."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+import torch
+
+from onesigma.errors import InputError, ModelError
+from onesigma.prediction import Prediction
+from onesigma.tables.answers import columns_of, table_writer
+
+PREDICTION = Prediction(
+    mean=torch.tensor([[1.0, 0.0], [0.0, 2.0]]),
+    var=torch.tensor([[4.0, 1.0], [0.25, 9.0]]),
+    probs=torch.tensor([[0.75, 0.25], [0.125, 0.875]]),
+    entropy=torch.tensor([0.5, 0.25]),
+    aleatoric=torch.tensor([0.25, 0.125]),
+    epistemic=torch.tensor([0.25, 0.125]),
+)
+
+
+def test_classes():
+    assert columns_of(PREDICTION) == {
+        "label": [0, 1],
+        "probability": [0.75, 0.875],
+        "entropy": [0.5, 0.25],
+        "epistemic": [0.25, 0.125],
+        "aleatoric": [0.25, 0.125],
+    }
+
+
+def test_names_probabilities_and_acts():
+    prediction = replace(PREDICTION, act=torch.tensor([False, True]))
+    columns = columns_of(prediction, ["walk", "run"], probs=True)
+    assert columns["label"] == ["walk", "run"]
+    assert columns["p_walk"] == [0.75, 0.125]
+    assert columns["p_run"] == [0.25, 0.875]
+    assert columns["act"] == ["abstain", "act"]
+
+
+def test_regression():
+    several = Prediction(PREDICTION.mean, PREDICTION.var)
+    assert columns_of(several) == {
+        "mean_0": [1, 0], "std_0": [2, 0.5], "mean_1": [0, 2], "std_1": [1, 3],
+    }  # fmt: skip
+    one = Prediction(PREDICTION.mean[:, 0], PREDICTION.var[:, 0])
+    assert columns_of(one) == {"mean": [1, 0], "std": [2, 0.5]}
+
+
+def test_what_is_no_table():
+    with pytest.raises(InputError, match=r"3 labels \(a, b, c\) for 2 classes"):
+        columns_of(PREDICTION, ["a", "b", "c"])
+    with pytest.raises(ModelError, match="one answer per sample"):
+        columns_of(replace(PREDICTION, probs=torch.ones(2, 2, 5)))
+
+
+TABLES = [{"index": [0, 1], "label": ["a, b", 'c"']}, {"index": [2], "label": ["→"]}]
+
+
+def read(path) -> list[dict]:
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            return [{**row, "index": int(row["index"])} for row in csv.DictReader(file)]
+    return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+
+
+def interrupted(path) -> None:
+    with table_writer(path) as write:
+        write(TABLES[1])
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_appear_whole_or_not_at_all(suffix, tmp_path):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"out{suffix}"
+    with table_writer(path) as write:
+        for columns in TABLES:
+            write(columns)
+        assert not path.exists()
+    expected = [
+        {"index": 0, "label": "a, b"},
+        {"index": 1, "label": 'c"'},
+        {"index": 2, "label": "→"},
+    ]
+    assert read(path) == expected
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path)
+    assert read(path) == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_standard_output(capsys):
+    with table_writer(None) as write:
+        write({"label": [3], "entropy": [0.123456789]})
+    assert capsys.readouterr().out == "label,entropy\n3,0.123457\n"
+
+
+def test_where_it_cannot_be_written(tmp_path):
+    with pytest.raises(InputError, match=r"as \.csv or \.parquet"):
+        table_writer(tmp_path / "out.xlsx")
+    with pytest.raises(InputError, match="is not a folder"):
+        table_writer(tmp_path / "none" / "out.csv")
