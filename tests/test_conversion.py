@@ -402,7 +402,7 @@ def test_all_unsupported_ops_at_once_with_lines_and_remedies():
     assert text.startswith("4 op(s)")
     assert all(op in text for op in ("cumsum", "softmax", "erfcx", "div"))
     first = Unsupported.forward.__code__.co_firstlineno
-    assert all(f"test_convert.py:{first + i}" in text for i in (2, 3, 4, 5))
+    assert all(f"test_conversion.py:{first + i}" in text for i in (2, 3, 4, 5))
     assert "Division by an uncertain value" in text  # said by the rule itself
     assert "rules/README.md" in text
     assert "Put the dropout after it" in text
@@ -441,7 +441,7 @@ def test_attention_and_recurrence_are_refused_with_a_way_out(model, text):
     with pytest.raises(UnsupportedOp, match=text) as error:
         onesigma.convert(model.eval(), X.reshape(2, 2, 6))
     assert "Put the dropout after" in str(error.value)
-    assert "test_convert.py:" in str(error.value)
+    assert "test_conversion.py:" in str(error.value)
 
 
 class Divides(nn.Module):

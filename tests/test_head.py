@@ -1,4 +1,4 @@
-"""The head: from normal logits to probabilities and the kinds of doubt."""
+"""The head: from normal logits to probabilities and the kinds of answer."""
 
 import math
 
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from onesigma import InputError
-from onesigma.head import average, certain, classify, fixed_draws
+from onesigma.head import average, classify, classify_certain, fixed_draws
+from onesigma.values.gaussian import Gaussian
 
 SAMPLES = 200_000
 
@@ -35,7 +36,7 @@ def test_against_brute_force(sampling, draws):
     """Within 5 standard errors: those of the brute force, and of our own draws where random."""
     mean, var = logits()
     probs, probs_error, aleatoric, aleatoric_error = brute_force(mean, var)
-    found = classify(mean, var, fixed_draws(draws, 4, sampling), 1)
+    found = classify(Gaussian(mean, var), fixed_draws(draws, 4, sampling), 1)
     own = math.sqrt(SAMPLES / draws)  # for quasi-random points an upper bound
     assert ((found.probs - probs).abs() < 5 * probs_error * math.hypot(1, own)).all()
     assert ((found.aleatoric - aleatoric).abs() < 5 * aleatoric_error * math.hypot(1, own)).all()
@@ -44,10 +45,10 @@ def test_against_brute_force(sampling, draws):
 
 
 def test_the_default_64_points_are_closer_than_64_random_ones():
-    mean, var = logits(50)
-    truth = classify(mean, var, fixed_draws(8192, 4), 1).probs
+    value = Gaussian(*logits(50))
+    truth = classify(value, fixed_draws(8192, 4), 1).probs
     errors = {
-        sampling: (classify(mean, var, fixed_draws(64, 4, sampling), 1).probs - truth).abs().mean()
+        sampling: (classify(value, fixed_draws(64, 4, sampling), 1).probs - truth).abs().mean()
         for sampling in ("quasi", "random")
     }
     assert errors["quasi"] < 0.5 * errors["random"]
@@ -56,40 +57,42 @@ def test_the_default_64_points_are_closer_than_64_random_ones():
 
 def test_bounds():
     mean, var = logits(200, 5)
-    doubt = classify(mean.float(), var.float() * 10, fixed_draws(64, 5).float(), 1)
-    torch.testing.assert_close(doubt.probs.sum(1), torch.ones(200))
-    assert (doubt.probs >= 0).all()
-    for entropy in (doubt.entropy, doubt.aleatoric):
+    answer = classify(Gaussian(mean.float(), var.float() * 10), fixed_draws(64, 5).float(), 1)
+    torch.testing.assert_close(answer.probs.sum(1), torch.ones(200))
+    assert (answer.probs >= 0).all()
+    for entropy in (answer.entropy, answer.aleatoric):
         assert (entropy >= 0).all()
         assert (entropy <= math.log(5) + 1e-6).all()
-    assert (doubt.epistemic >= 0).all()
-    torch.testing.assert_close(doubt.entropy - doubt.aleatoric, doubt.epistemic, atol=1e-6, rtol=0)
+    assert (answer.epistemic >= 0).all()
+    torch.testing.assert_close(
+        answer.entropy - answer.aleatoric, answer.epistemic, atol=1e-6, rtol=0
+    )
 
 
-def test_more_variance_is_more_epistemic_doubt():
+def test_more_variance_is_more_epistemic_answer():
     mean = torch.tensor([[3.0, 0.0, 0.0]]).expand(4, 3)
     var = torch.tensor([[0.0], [0.5], [2.0], [8.0]]).expand(4, 3)
-    doubt = classify(mean, var, fixed_draws(256, 3).float(), 1)
-    assert (doubt.epistemic.diff() > 0).all()
-    assert (doubt.entropy.diff() > 0).all()
+    answer = classify(Gaussian(mean, var), fixed_draws(256, 3).float(), 1)
+    assert (answer.epistemic.diff() > 0).all()
+    assert (answer.entropy.diff() > 0).all()
 
 
 def test_no_variance_is_the_softmax():
     mean, _ = logits()
-    doubt = classify(mean, torch.zeros_like(mean), fixed_draws(64, 4), 1)
-    torch.testing.assert_close(doubt.probs, mean.softmax(1))
-    torch.testing.assert_close(doubt.epistemic, torch.zeros(6, dtype=torch.float64))
-    plain = certain(mean, 1)
+    answer = classify(Gaussian(mean, torch.zeros_like(mean)), fixed_draws(64, 4), 1)
+    torch.testing.assert_close(answer.probs, mean.softmax(1))
+    torch.testing.assert_close(answer.epistemic, torch.zeros(6, dtype=torch.float64))
+    plain = classify_certain(mean, 1)
     torch.testing.assert_close(plain.probs, mean.softmax(1))
-    torch.testing.assert_close(plain.entropy, doubt.entropy)
+    torch.testing.assert_close(plain.entropy, answer.entropy)
     assert (plain.epistemic < 1e-12).all()
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e30])
 def test_extreme_logits_stay_finite(scale):
     mean = torch.tensor([[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]]) * scale
-    doubt = classify(mean, torch.full_like(mean, scale), fixed_draws(64, 3).float(), 1)
-    for value in doubt:
+    answer = classify(Gaussian(mean, torch.full_like(mean, scale)), fixed_draws(64, 3).float(), 1)
+    for value in answer:
         assert bool(torch.isfinite(value).all())
 
 
@@ -100,23 +103,23 @@ def test_class_dim(class_dim):
     mean = torch.randn(2, 3, 4, 5, generator=generator)
     var = torch.rand(2, 3, 4, 5, generator=generator)
     draws = fixed_draws(16, mean.shape[class_dim]).float()
-    doubt = classify(mean, var, draws, class_dim)
-    assert doubt.probs.shape == mean.shape
+    answer = classify(Gaussian(mean, var), draws, class_dim)
+    assert answer.probs.shape == mean.shape
     last = [t.movedim(class_dim, -1) for t in (mean, var)]
-    flat = classify(*(t.reshape(-1, t.shape[-1]) for t in last), draws, 1)
+    flat = classify(Gaussian(*(t.reshape(-1, t.shape[-1]) for t in last)), draws, 1)
     expected = flat.probs.reshape(last[0].shape)
-    torch.testing.assert_close(doubt.probs.movedim(class_dim, -1), expected)
-    assert doubt.entropy.shape == last[0].shape[:-1]
-    torch.testing.assert_close(doubt.epistemic.flatten(), flat.epistemic)
+    torch.testing.assert_close(answer.probs.movedim(class_dim, -1), expected)
+    assert answer.entropy.shape == last[0].shape[:-1]
+    torch.testing.assert_close(answer.epistemic.flatten(), flat.epistemic)
 
 
 def test_average_by_hand():
     probs = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).clamp(min=1e-30)  # two draws that disagree
-    doubt = average(probs.log(), 1)
-    torch.testing.assert_close(doubt.probs, torch.tensor([[0.5, 0.5]]))
-    torch.testing.assert_close(doubt.entropy, torch.tensor([math.log(2)]))
-    torch.testing.assert_close(doubt.aleatoric, torch.zeros(1))
-    torch.testing.assert_close(doubt.epistemic, torch.tensor([math.log(2)]))
+    answer = average(probs.log(), 1)
+    torch.testing.assert_close(answer.probs, torch.tensor([[0.5, 0.5]]))
+    torch.testing.assert_close(answer.entropy, torch.tensor([math.log(2)]))
+    torch.testing.assert_close(answer.aleatoric, torch.zeros(1))
+    torch.testing.assert_close(answer.epistemic, torch.tensor([math.log(2)]))
 
 
 @pytest.mark.parametrize(("count", "classes"), [(64, 2), (64, 10), (65, 3), (2, 4), (256, 1)])

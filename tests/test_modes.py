@@ -11,9 +11,7 @@ import onesigma
 from onesigma import InputError
 from onesigma.calibration.comparison import divergence
 from onesigma.conversion import assemble
-from onesigma.rules import RULES
 from onesigma.rules.frozen import FROZEN
-from onesigma.rules.lean import LEAN
 from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
@@ -138,22 +136,3 @@ def test_the_frozen_rectifier_against_the_jacobian():
     slope = torch.func.vmap(torch.func.grad(torch.relu))(x.mean)
     assert torch.equal(found.mean, torch.relu(x.mean))
     assert torch.allclose(found.var, slope**2 * x.var)
-
-
-def test_the_lean_rectifier_has_the_moments_of_the_common_one():
-    mean, var = torch.meshgrid(
-        torch.linspace(-30, 30, 121), torch.logspace(-6, 4, 21), indexing="ij"
-    )
-    lean = LEAN[aten.relu.default].function(Gaussian(mean, var))
-    wanted = RULES[aten.relu.default].function(Gaussian(mean, var))
-    scale = mean.abs() + var.sqrt()
-    assert float(((lean.mean - wanted.mean).abs() / scale).max()) < 1e-6
-    assert float(((lean.var - wanted.var).abs() / scale**2).max()) < 1e-6
-    assert bool((lean.var >= 0).all())
-
-
-def test_the_lean_rectifier_of_a_certain_value_is_the_rectifier():
-    mean = torch.tensor([-2.0, 0.0, 3.0])
-    lean = LEAN[aten.relu.default].function(Gaussian(mean, torch.zeros(3)))
-    assert torch.allclose(lean.mean, torch.relu(mean), atol=1e-12)
-    assert torch.allclose(lean.var, torch.zeros(3), atol=1e-30)

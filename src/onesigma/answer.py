@@ -10,15 +10,16 @@ Array = TypeVar("Array")
 
 @dataclass(frozen=True, eq=False)
 class Answer(Generic[Array]):
-    """An answer and its doubt, for a batch.
+    """An answer and its uncertainty, for a batch.
 
     Attributes:
         mean: mean of the logits (of the output itself for regression).
         var: variance of the logits.
         probs: class probabilities, the mean softmax over the output distribution.
-        entropy: predictive entropy of ``probs`` in nats: all the doubt there is.
-        aleatoric: expected entropy, the doubt that lies in the data.
-        epistemic: mutual information, the doubt that lies in the network. It spots foreign input.
+        entropy: predictive entropy of ``probs`` in nats: all the uncertainty there is.
+        aleatoric: expected entropy, the uncertainty that lies in the data.
+        epistemic: mutual information, the uncertainty that lies in the network; it spots foreign
+            input.
         plain_probs: the original network's softmax, where the method yields it.
         act: whether to act on the answer, where the model carries an abstain rule.
         class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from onesigma import head
-from onesigma.converted import Converted, Settings
-from onesigma.engine import Rehearse
+from onesigma.converted import Converted, Settings, with_prior
+from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import export, plain_module
 from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold, fold_sums
+from onesigma.graph.locate import output_of
 from onesigma.graph.prepare import Prepared, prepare
 from onesigma.graph.scale import scale_weights
-from onesigma.logits import MAX_CLASSES, PropagateToLogits, has_linear_logits
+from onesigma.prediction import OUTPUTS
 from onesigma.report import Report, make_report
-from onesigma.rules import RuleTable, rules_for
-from onesigma.rules.modes import DROPOUTS, MEANS, VARIANCES
+from onesigma.rules import RULES, RuleTable
+from onesigma.rules.affine import MAX_CLASSES
+from onesigma.rules.corrections import Correction, Corrections, MaximumCorrelation, Together
+from onesigma.rules.forms import DROPOUTS, MEANS, VARIANCES
 from onesigma.rules.table import INDEPENDENT, SEPARATE
-from onesigma.values.gaussian import Gaussian, Value
+from onesigma.values.gaussian import Gaussian, Value, means_of
 
 _PRIOR = "input_variance"
-TASKS = ("classification", "regression")
+TASKS = tuple(OUTPUTS)
 
 
 def convert(
@@ -74,18 +78,20 @@ def convert(
     choices = {"task": TASKS, "dropout": DROPOUTS, "mean": MEANS, "variance": VARIANCES}
     chosen: dict[str, Any] = {"task": task, "dropout": dropout, "mean": mean, "variance": variance}
     for name, value in chosen.items():
-        _one_of(name, value, choices[name])
-    rules = rules_for(dropout, variance, mean)
+        _require_one_of(name, value, choices[name])
 
     prepared = prepare(model, example_input, task, class_dim)
     source, prior = prepared.graph, _prior(input_std, prepared)
+    settings = Settings(**chosen, draws=draws, sampling=sampling, **_inputs(prepared))
+    rules = settings.rules
     _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)
     report = make_report(source, flow, rules, _notes(prepared, covariance))
     _require_randomness(report, flow)
 
-    chosen |= {"draws": draws, "sampling": sampling, "covariance": covariance}
-    settings = Settings(**chosen, **_inputs(prepared), tuning=untuned(flow))
+    settings = replace(settings, corrections=starting_corrections(flow))
+    if covariance:
+        settings = with_covariance(settings, source)
     return assemble(source, prepared.examples, report, settings, prior)
 
 
@@ -96,15 +102,38 @@ def _notes(prepared: Prepared, covariance: bool) -> list[str]:
     return [*prepared.notes, f"no covariance of the logits: {missing}"]
 
 
-def untuned(flow: Flow) -> dict[str, dict[str, Any]]:
-    """What holds before ``calibrate`` has looked: members of a maximum that share noise are taken
-    as correlated by a half, which fits better than not at all (docs/fidelity.md).
+def starting_corrections(flow: Flow) -> Corrections:
+    """Members of a maximum that share noise are taken as correlated by a half.
+
+    That fits better than not at all (docs/fidelity.md), until ``calibrate`` has looked.
     """
     return {
-        node.name: {"correlation": 0.5}
+        node.name: (MaximumCorrelation(0.5),)
         for node, step in flow.steps.items()
-        if step.rule and step.rule.family == "maximum" and {INDEPENDENT, SEPARATE} & {*step.broken}
+        if step.rule and step.rule.is_maximum and {INDEPENDENT, SEPARATE} & {*step.broken}
     }
+
+
+def has_linear_logits(source: fx.GraphModule) -> bool:
+    """Whether a linear layer of few enough classes makes the output."""
+    output = output_of(source)
+    if Together not in _accepted(output.target):
+        return False
+    logits = output.meta["val"]
+    return logits.dim() == 2 and int(logits.shape[1]) <= MAX_CLASSES
+
+
+def _accepted(target: Any) -> tuple[type[Correction], ...]:
+    return RULES[target].accepts if target in RULES else ()
+
+
+def with_covariance(settings: Settings, source: fx.GraphModule) -> Settings:
+    """Settings in which the last layer keeps how its outputs vary together, where it can."""
+    if not has_linear_logits(source) or settings.variance != "full":
+        return settings
+    last, corrections = output_of(source).name, dict(settings.corrections)
+    kept = tuple(c for c in corrections.get(last, ()) if not isinstance(c, Together))
+    return replace(settings, corrections=corrections | {last: (*kept, Together())})
 
 
 def assemble(
@@ -113,13 +142,10 @@ def assemble(
     report: Report,
     settings: Settings,
     prior: Tensor | None,
-    *,
-    lean: bool = False,
 ) -> Converted:
-    """Propagate, re-trace, fold: from a prepared graph to the deliverable (or a lean one)."""
-    propagated = _Propagated(source, examples, settings, prior, lean)
-    dynamic = settings.input_shapes[0][0] is None
-    network = plain_module(export(propagated, examples, dynamic=dynamic))
+    """Propagate, re-trace, fold: from a prepared graph to the deliverable."""
+    propagated = _Propagated(source, examples, settings, prior)
+    network = plain_module(export(propagated, examples, dynamic=settings.dynamic_batch))
     if prior is not None:
         fold(network, _PRIOR)
     scale_weights(network)
@@ -137,49 +163,45 @@ class _Propagated(nn.Module):
         examples: tuple[Tensor, ...],
         settings: Settings,
         prior: Tensor | None,
-        lean: bool,
     ) -> None:
         super().__init__()
         self.source = source
         self.settings = settings
-        self.lean = lean
         self.register_buffer(_PRIOR, prior)
         if settings.task == "classification":
             logits = source(*examples)[0]
-            classes = _classes(logits, settings.class_dim)
+            classes = _count_classes(logits, settings.class_dim)
             draws = head.fixed_draws(settings.draws, classes, settings.sampling)
             self.register_buffer("draws", draws.to(logits))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        values = uncertain(inputs, getattr(self, _PRIOR))
-        engine = PropagateToLogits(self.source, **self.settings.engine(lean=self.lean))
-        (out,) = engine.run(*values)
-        dim = self.settings.class_dim
+        settings = self.settings
+        engine = Engine(self.source, settings.rules, settings.corrections)
+        (out,) = engine.run(*with_prior(inputs, getattr(self, _PRIOR)))
+        fields = self._moments(out)
+        if settings.task == "classification":
+            fields |= self._classify(out)._asdict()
+        return tuple(fields[name] for name in OUTPUTS[settings.task])
+
+    def _moments(self, out: Value) -> dict[str, Tensor]:
         if isinstance(out, Tensor):
-            doubt = head.certain(out, dim) if self.settings.task == "classification" else ()
-            return (out, torch.zeros_like(out), *doubt)
-        out = out.expanded()
-        if self.settings.task == "regression":
-            return out.mean, out.var.contiguous()
-        draws, mean = self.get_buffer("draws"), head.shifted(out.mean, self.settings.shift, dim)
-        if self.settings.covariance and engine.covariance is not None:
-            doubt = head.classify_correlated(mean, engine.covariance, draws)
-        else:
-            doubt = head.classify(mean, out.var, draws, dim)
-        return (out.mean, out.var.contiguous(), *doubt)
+            return {"mean": out, "var": torch.zeros_like(out)}
+        return {"mean": out.mean, "var": out.expanded().var.contiguous()}
+
+    def _classify(self, logits: Value) -> head.Classification:
+        dim = self.settings.class_dim
+        if isinstance(logits, Tensor):
+            return head.classify_certain(logits, dim)
+        shifted = head.shift_logits(logits, self.settings.shift, dim)
+        return head.classify(shifted, self.get_buffer("draws"), dim)
 
 
-def uncertain(inputs: Sequence[Tensor], prior: Tensor | None) -> list[Value]:
-    """The inputs as the engine takes them: with the prior, if there is one."""
-    return [x if prior is None else Gaussian(x, prior) for x in inputs]
-
-
-def _one_of(name: str, value: str, choices: Iterable[str]) -> None:
+def _require_one_of(name: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
         raise InputError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}.")
 
 
-def _classes(logits: Tensor, class_dim: int) -> int:
+def _count_classes(logits: Tensor, class_dim: int) -> int:
     known = -logits.dim() <= class_dim < logits.dim()
     if logits.dim() < 2 or not known or logits.shape[class_dim] < 2:
         raise ModelError(
@@ -221,11 +243,30 @@ def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | Non
 
 @torch.no_grad()
 def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | None) -> None:
-    rehearsal = Rehearse(prepared.graph, rules)
-    rehearsal.run(*uncertain(prepared.examples, prior))
-    if refusals := rehearsal.refusals:
+    """A trial run that notes every refusal and goes on, so that all are told at once."""
+    refusals: list[str] = []
+
+    def note_refusal(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
+        try:
+            return compute()
+        except UnsupportedOp as refusal:
+            refusals.append(str(refusal))
+            means: Any = means_of(engine.fetch_args_kwargs_from_env(node))
+            return _as_if_uncertain(node.target(*means[0], **means[1]))  # type: ignore[operator]
+
+    Engine(prepared.graph, rules, observer=note_refusal).run(*with_prior(prepared.examples, prior))
+    if refusals:
         title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
         raise UnsupportedOp("\n  ".join([title, *refusals]))
+
+
+def _as_if_uncertain(output: Any) -> Any:
+    """What follows a refused op is uncertain too, and its own refusals are to be heard."""
+    if isinstance(output, list | tuple):
+        return [_as_if_uncertain(value) for value in output]
+    if isinstance(output, Tensor) and output.is_floating_point():
+        return Gaussian(output, torch.zeros_like(output))
+    return output
 
 
 def _require_randomness(report: Report, flow: Flow) -> None:
@@ -234,7 +275,7 @@ def _require_randomness(report: Report, flow: Flow) -> None:
         return
     hidden = [note for note in report.notes if "training mode" in note]
     raise NoRandomness(
-        "No dropout reaches the output, so there is no doubt to carry. The model must have been "
-        "trained with dropout (nn.Dropout or F.dropout(x, p, self.training)); or pass input_std."
-        + "".join(f"\n  {note}" for note in hidden)
+        "No dropout reaches the output, so there is no uncertainty to carry. The model must have "
+        "been trained with dropout (nn.Dropout or F.dropout(x, p, self.training)); or pass "
+        "input_std." + "".join(f"\n  {note}" for note in hidden)
     )

@@ -11,21 +11,31 @@ from torch import Tensor, fx, nn
 
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
+from onesigma.engine import Engine, Observer
 from onesigma.errors import InputError
 from onesigma.graph.capture import shared_copy
-from onesigma.prediction import Prediction
+from onesigma.prediction import OUTPUTS, Prediction
 from onesigma.report import Report
-from onesigma.rules import rules_for
+from onesigma.rules.corrections import (
+    Corrections,
+    Together,
+    decode_corrections,
+    encode_corrections,
+)
+from onesigma.rules.forms import rules_for
+from onesigma.rules.table import RuleTable
+from onesigma.values.gaussian import Gaussian, Value
 
 # The captured network keeps this name inside the retraced one: its weights are "source.…" there.
 SOURCE = "source"
+Inputs = Tensor | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a model was converted; saved with it.
 
-    ``shift`` is what calibrate found for a frozen mean: see ``head.shifted``.
+    ``shift`` is what calibrate found for a frozen mean: see ``head.shift_logits``.
     """
 
     task: str
@@ -35,29 +45,49 @@ class Settings:
     dropout: str
     input_shapes: tuple[tuple[int | None, ...], ...]
     input_dtypes: tuple[str, ...]
-    tuning: dict[str, dict[str, Any]] = field(default_factory=dict)
-    covariance: bool = False
-    shift: list[list[float]] | None = None
+    corrections: Corrections = field(default_factory=dict)
+    shift: Tensor | None = None
     mean: str = "matched"
     variance: str = "full"
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None
 
-    def engine(self, *, lean: bool = False) -> dict[str, Any]:
-        """How the engine is to run: its arguments but for the graph."""
-        rules = rules_for(self.dropout, self.variance, self.mean, lean=lean)
-        return {"rules": rules, "tuning": self.tuning, "keep_means": self.mean == "frozen"}
+    @property
+    def rules(self) -> RuleTable:
+        return rules_for(self.dropout, self.variance, self.mean)
+
+    @property
+    def covariance(self) -> bool:
+        """Whether the head sees how the logits vary together."""
+        return any(
+            isinstance(each, Together) for kind in self.corrections.values() for each in kind
+        )
+
+    @property
+    def dynamic_batch(self) -> bool:
+        return self.input_shapes[0][0] is None
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return tuple(getattr(torch, name) for name in self.input_dtypes)
 
     def to_dict(self) -> dict[str, Any]:
-        rule = None if self.abstain is None else self.abstain.to_dict()
-        return asdict(self) | {"abstain": rule}
+        plain = asdict(replace(self, corrections={}, shift=None, abstain=None))
+        return plain | {
+            "corrections": encode_corrections(self.corrections),
+            "shift": None if self.shift is None else self.shift.tolist(),
+            "abstain": None if self.abstain is None else self.abstain.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Settings:
         temperature, rule = content.get("temperature"), content.get("abstain")
+        shift = content.get("shift")
         values = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
+            "corrections": decode_corrections(content["corrections"]),
+            "shift": None if shift is None else torch.tensor(shift, dtype=torch.float64),
             "temperature": None if temperature is None else Temperature(**temperature),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
         }
@@ -97,19 +127,35 @@ class Converted(nn.Module):
         return self._source[0]
 
     def forward(self, *inputs: Tensor) -> Prediction:
-        return self.finished(self.network(*self.checked(inputs)))
+        return self.decide(self.answer(*self.check_inputs(inputs)))
 
-    def finished(self, outputs: Sequence[Tensor]) -> Prediction:
-        """What ``network`` returned as a Prediction; the temperature first, then the rule."""
-        dim = self.settings.class_dim
-        prediction = Prediction(*outputs, class_dim=dim)
+    def answer(self, *inputs: Tensor) -> Prediction:
+        """What the network itself says, before any temperature or rule."""
+        return self.name_outputs(self.network(*inputs))
+
+    def name_outputs(self, outputs: Sequence[Tensor]) -> Prediction:
+        """The outputs of ``network`` by name."""
+        names = OUTPUTS[self.settings.task]
+        fields = dict(zip(names, outputs, strict=True))
+        return Prediction(**fields, class_dim=self.settings.class_dim)
+
+    def decide(self, prediction: Prediction) -> Prediction:
+        """Add what follows from an answer: the plain softmax, the temperature, then the rule."""
         if self.settings.mean == "frozen" and prediction.probs is not None:
-            prediction = replace(prediction, plain_probs=prediction.mean.softmax(dim))
+            plain = prediction.mean.softmax(self.settings.class_dim)
+            prediction = replace(prediction, plain_probs=plain)
         if self.temperature is not None:
             prediction = self.temperature.apply(prediction)
         if self.abstain is not None:
             prediction = replace(prediction, act=self.abstain(prediction))
         return prediction
+
+    @torch.no_grad()
+    def propagate(self, inputs: Sequence[Tensor], observer: Observer) -> None:
+        """Run the engine once on checked inputs, with someone to look at each node."""
+        settings = self.settings
+        engine = Engine(self.source, settings.rules, settings.corrections, observer)
+        engine.run(*with_prior(inputs, self.input_var))
 
     @property
     def temperature(self) -> Temperature | None:
@@ -127,18 +173,18 @@ class Converted(nn.Module):
                 "with_abstain(None), then fit the rule on that model's predictions."
             )
         self._require_classes("temperature")
-        return self.replaced(settings=replace(self.settings, temperature=temperature))
+        return self.with_changes(settings=replace(self.settings, temperature=temperature))
 
     def with_abstain(self, rule: AbstainRule | None) -> Converted:
         """A model of its own (on the same weights) whose predictions say when to ``act``."""
         self._require_classes("abstain rule")
-        return self.replaced(settings=replace(self.settings, abstain=rule))
+        return self.with_changes(settings=replace(self.settings, abstain=rule))
 
     def _require_classes(self, what: str) -> None:
         if self.settings.task != "classification":
             raise InputError(f"A {self.settings.task} model has no classes for {what}s.")
 
-    def replaced(
+    def with_changes(
         self, *, report: Report | None = None, settings: Settings | None = None
     ) -> Converted:
         """A model of its own on the same weights: moving it does not move this one."""
@@ -163,15 +209,15 @@ class Converted(nn.Module):
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(before)
         share_tensors(self.network, self.source)
-        moved = (fn(torch.empty(0, dtype=getattr(torch, d))) for d in self.settings.input_dtypes)
+        moved = (fn(torch.empty(0, dtype=dtype)) for dtype in self.settings.dtypes)
         dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in moved)
         self.settings = replace(self.settings, input_dtypes=dtypes)
         return self
 
-    def checked(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    def check_inputs(self, inputs: Inputs) -> list[Tensor]:
         """The inputs as the network takes them; raises InputError if they do not fit."""
-        dtypes = tuple(getattr(torch, name) for name in self.settings.input_dtypes)
-        return check_inputs(inputs, self.settings.input_shapes, dtypes)
+        given = inputs if isinstance(inputs, tuple) else (inputs,)
+        return check_inputs(given, self.settings.input_shapes, self.settings.dtypes)
 
     def extra_repr(self) -> str:
         approximate = len(self.report.approximate)
@@ -181,6 +227,11 @@ class Converted(nn.Module):
         if self.abstain is not None:
             parts.append(f"acts_on={self.abstain.score} < {self.abstain.threshold:.4g}")
         return ", ".join(parts)
+
+
+def with_prior(inputs: Sequence[Tensor], input_var: Tensor | None) -> list[Value]:
+    """The inputs as the engine takes them: with the prior's variance, if there is one."""
+    return [x if input_var is None else Gaussian(x, input_var) for x in inputs]
 
 
 def check_inputs(

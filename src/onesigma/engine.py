@@ -1,116 +1,63 @@
-"""The engine: walk the graph, hand each op's arguments to its rule. It knows no op.
+"""The engine: walk the graph, hand each op's arguments to its rule. It knows no op and no mode.
 
 certain in  → the op itself, untouched
-anything uncertain in, or a source of noise → the op's rule
+anything uncertain in, or an op that adds noise → the op's rule
 
-With ``keep_means`` (frozen), the mean of every value is what the op itself makes of the means.
-
-A node may have been tuned (by ``calibrate``): a ``gain`` multiplies its variance, anything else is
-handed to its rule as an option.
+Corrections (found by ``calibrate``) belong to a node, and its rule applies them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-import torch
-from torch import Tensor, fx
+from torch import fx
 
 from onesigma.errors import UnsupportedOp
 from onesigma.graph.locate import describe
+from onesigma.rules.corrections import Corrections
 from onesigma.rules.table import RuleTable
-from onesigma.values.gaussian import Gaussian, gaussians_in
+from onesigma.values.gaussian import is_uncertain
 
-# By node name: option → a number, or a nested list of them that broadcasts over the value.
-Tuning: TypeAlias = Mapping[str, Mapping[str, Any]]
+# Called around each node: it gets the engine, the node and a function that computes the node's
+# value, and returns the value to go on with. Whoever wants to look, to go on after a refusal, or
+# to try another correction first, does it here.
+Observer: TypeAlias = Callable[["Engine", fx.Node, Callable[[], Any]], Any]
 
 
-class Propagate(fx.Interpreter):
-    """Run a captured graph on values that are ``Tensor`` (certain) or ``Gaussian``."""
+class Engine(fx.Interpreter):
+    """Run a captured graph on values that are a ``Tensor`` (certain) or ``Uncertain``."""
 
     def __init__(
         self,
         module: fx.GraphModule,
         rules: RuleTable,
-        tuning: Tuning | None = None,
-        *,
-        keep_means: bool = False,
+        corrections: Corrections | None = None,
+        observer: Observer | None = None,
     ) -> None:
         super().__init__(module)
         self.rules = rules
-        self.keep_means = keep_means
-        self.tuning = tuning or {}
+        self.corrections: Corrections = {} if corrections is None else corrections
+        self.observer = observer
 
     def run_node(self, n: fx.Node) -> Any:
-        self.options = dict(self.tuning.get(n.name, {}))
-        gain = self.options.pop("gain", None)
+        if self.observer is None:
+            return self.compute(n)
+        return self.observer(self, n, lambda: self.compute(n))
+
+    def compute(self, node: fx.Node) -> Any:
+        """The value of a node, from those already in ``env``."""
+        self._node = node
         try:
-            value = super().run_node(n)
+            return super().run_node(node)
         except UnsupportedOp as error:
-            raise UnsupportedOp(f"{describe(n)}: {error}") from None
-        if gain is not None and isinstance(value, Gaussian):
-            return value.scaled(as_factor(gain, value.mean), value.mean)
-        return value
+            raise UnsupportedOp(f"{describe(node)}: {error}") from None
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         rule = self.rules.get(target)
-        is_source = rule is not None and rule.source
-        if not is_source and not gaussians_in((args, dict(kwargs))):
+        adds_noise = rule is not None and rule.adds_noise
+        if not adds_noise and not is_uncertain((args, dict(kwargs))):
             return target(*args, **kwargs)
         if rule is None:
             raise UnsupportedOp("no rule yet; add one: rules/README.md")
-        if rule.refuses:
-            raise UnsupportedOp(rule.note)
-        value = rule.function(*args, **kwargs, **self.options)
-        if not self.keep_means:
-            return value
-        # Of a source of noise (dropout), the original network returns the input itself.
-        kept = _means(args[0]) if is_source else target(*_means(args), **_means(dict(kwargs)))
-        return _with_means(value, kept)
-
-
-def as_factor(number: Any, like: Tensor) -> Tensor | float:
-    """A tuned number as what it multiplies: a float stays one, and can move into weights."""
-    if isinstance(number, int | float):
-        return float(number)
-    return torch.tensor(number, dtype=like.dtype, device=like.device)
-
-
-def _with_means(value: Any, means: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_with_means(*each) for each in zip(value, means, strict=True)]
-    return value.with_mean(means) if isinstance(value, Gaussian) else means
-
-
-class Rehearse(Propagate):
-    """A trial run that notes every refusal and goes on, so that all can be told at once."""
-
-    def __init__(self, module: fx.GraphModule, rules: RuleTable) -> None:
-        super().__init__(module, rules)
-        self.refusals: list[str] = []
-
-    def run_node(self, n: fx.Node) -> Any:
-        try:
-            return super().run_node(n)
-        except UnsupportedOp as refusal:
-            self.refusals.append(str(refusal))
-            args, kwargs = (_means(part) for part in self.fetch_args_kwargs_from_env(n))
-            return _as_if_uncertain(n.target(*args, **kwargs))  # type: ignore[operator]
-
-
-def _means(values: Any) -> Any:
-    if isinstance(values, list | tuple):
-        return type(values)(_means(value) for value in values)
-    if isinstance(values, dict):
-        return {key: _means(value) for key, value in values.items()}
-    return values.mean if isinstance(values, Gaussian) else values
-
-
-def _as_if_uncertain(output: Any) -> Any:
-    """What follows a refused op is uncertain too, and its own refusals are to be heard."""
-    if isinstance(output, list | tuple):
-        return [_as_if_uncertain(value) for value in output]
-    if isinstance(output, Tensor) and output.is_floating_point():
-        return Gaussian(output, torch.zeros_like(output))
-    return output
+        return rule.apply(args, kwargs, self.corrections.get(self._node.name, ()))

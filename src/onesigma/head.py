@@ -1,7 +1,7 @@
-"""From the logits' distribution to class probabilities and the kinds of doubt.
+"""From the logits' distribution to class probabilities and the kinds of uncertainty.
 
     y_s = m + √v ⊙ z_s,   p = (1/S) Σ softmax(y_s)
-    entropy    H(p)              predictive entropy, all the doubt
+    entropy    H(p)              predictive entropy, all the uncertainty
     aleatoric  (1/S) Σ H(p_s)    expected entropy
     epistemic  H(p) − aleatoric  mutual information
 (equation 16 of the paper). The draws z are FIXED points stored in the model: same input, same
@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import InputError
+from onesigma.values.gaussian import Uncertain
 
-MAX_DRAWS = 2**20  # beyond it there is nothing to gain, but memory to lose
+MAX_DRAWS = 2**20  # more gain nothing, and cost memory
 
 
-class Doubt(NamedTuple):
+class Classification(NamedTuple):
     """What the head returns: class probabilities and the three entropies, in nats."""
 
     probs: Tensor
@@ -33,8 +34,8 @@ def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0
     """``count`` points of a standard normal in ``classes`` dimensions.
 
     "quasi": scrambled Sobol points through the inverse normal cdf, mirrored (so every odd moment
-    is exactly right) and standardised. "random": plain independent draws, the paper's
-    way; they too are drawn once, from ``seed``.
+    is exactly right) and standardised. "random": plain independent draws, as in the paper; they
+    too are drawn once, from ``seed``.
     """
     if not 2 <= count <= MAX_DRAWS:
         raise InputError(
@@ -50,10 +51,10 @@ def fixed_draws(count: int, classes: int, sampling: str = "quasi", seed: int = 0
     engine = torch.quasirandom.SobolEngine(classes, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
     uniform = engine.draw((count + 1) // 2, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
     half = torch.special.ndtri(uniform)
-    return _standardised(torch.cat([half, -half])[:count])
+    return _standardise(torch.cat([half, -half])[:count])
 
 
-def _standardised(points: Tensor) -> Tensor:
+def _standardise(points: Tensor) -> Tensor:
     """Give the points unit variance and, where they are enough, no correlation between classes.
 
     Of 64 points for 7 classes this halves the head's error (docs/fidelity.md).
@@ -66,72 +67,43 @@ def _standardised(points: Tensor) -> Tensor:
     return white.transpose(0, 1).contiguous()
 
 
-def shifted(mean: Tensor, shift: list[list[float]] | None, class_dim: int) -> Tensor:
+def shift_logits(logits: Uncertain, shift: Tensor | None, class_dim: int) -> Uncertain:
     """The mean under dropout, as far as it follows from the original logits: m + A m + b.
 
     ``shift`` has a row (A_k, b_k) for each class k. A matched mean needs none.
     """
     if shift is None:
-        return mean
-    rows = torch.tensor(shift, dtype=mean.dtype, device=mean.device)
-    last = mean.movedim(class_dim, -1)
+        return logits
+    # From a list, so that a traced graph holds a constant that follows .to().
+    rows = torch.tensor(shift.tolist(), dtype=logits.mean.dtype, device=logits.mean.device)
+    last = logits.mean.movedim(class_dim, -1)
     moved = last + torch.nn.functional.linear(last, rows[:, :-1], rows[:, -1])
-    return moved.movedim(-1, class_dim)
+    return logits.with_mean(moved.movedim(-1, class_dim))
 
 
-def classify(mean: Tensor, var: Tensor, draws: Tensor, class_dim: int) -> Doubt:
-    """Marginalise the softmax over independent normal logits."""
-    mean, std = mean.movedim(class_dim, -1), var.movedim(class_dim, -1).sqrt()
-    samples = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws
-    return average(torch.log_softmax(samples, -1), class_dim)
+def classify(logits: Uncertain, draws: Tensor, class_dim: int) -> Classification:
+    """Average the softmax over the distribution of the logits."""
+    return average(torch.log_softmax(logits.sample(draws, class_dim), -1), class_dim)
 
 
-def classify_correlated(mean: Tensor, covariance: Tensor, draws: Tensor) -> Doubt:
-    """The same for logits (n, K) with a full covariance (n, K, K): y_s = m + L z_s, L Lᵀ = Σ."""
-    samples = mean.unsqueeze(-2) + draws @ cholesky(covariance).transpose(-1, -2)
-    return average(torch.log_softmax(samples, -1), 1)
-
-
-def cholesky(covariance: Tensor) -> Tensor:
-    """The lower triangular root, column by column, in ops that every exporter knows.
-
-        L_jj = √(Σ_jj − Σ_k<j L_jk²),   L_ij = (Σ_ij − Σ_k<j L_ik L_jk) / L_jj
-    A pivot that rounding has taken to (or below) zero belongs to a logit that the ones before
-    already determine: its column is zero.
-    """
-    done = covariance[..., :0]  # the columns of L so far
-    for j in range(covariance.shape[-1]):
-        column = covariance[..., j:, j : j + 1]
-        pivot_floor = 1e-6 * column[..., :1, :]
-        if j > 0:
-            column = column - done[..., j:, :] @ done[..., j : j + 1, :].transpose(-1, -2)
-        pivot = column[..., :1, :]
-        sound = pivot > pivot_floor
-        column = torch.where(sound, column / torch.where(sound, pivot, 1.0).sqrt(), 0.0)
-        above = torch.zeros_like(covariance[..., :j, :1])
-        done = torch.cat([done, torch.cat([above, column], -2)], -1)
-    return done
-
-
-def average(log_probs: Tensor, class_dim: int) -> Doubt:
+def average(log_probs: Tensor, class_dim: int) -> Classification:
     """From log-probabilities of shape (…, draws, classes) to their summary over the draws."""
     each = log_probs.exp()
-    probs = each.mean(-2)
     aleatoric = -(each * log_probs).sum(-1).mean(-1)
-    return doubt(probs, aleatoric, class_dim)
+    return with_entropies(each.mean(-2), aleatoric, class_dim)
 
 
-def doubt(probs: Tensor, aleatoric: Tensor, class_dim: int) -> Doubt:
+def with_entropies(probs: Tensor, aleatoric: Tensor, class_dim: int) -> Classification:
     """Add the predictive entropy; what it exceeds the expected entropy by is epistemic."""
     tiny = torch.finfo(probs.dtype).tiny
     entropy = -(probs * probs.clamp(min=tiny).log()).sum(-1)
     epistemic = (entropy - aleatoric).clamp(min=0)  # Jensen: below 0 only by rounding
-    return Doubt(probs.movedim(-1, class_dim), entropy, aleatoric, epistemic)
+    return Classification(probs.movedim(-1, class_dim), entropy, aleatoric, epistemic)
 
 
-def certain(logits: Tensor, class_dim: int) -> Doubt:
-    """Logits without doubt: the plain softmax. Its epistemic part is 0, not a rounding error."""
+def classify_certain(logits: Tensor, class_dim: int) -> Classification:
+    """Certain logits: the plain softmax. Its epistemic part is 0, not a rounding error."""
     log_probs = torch.log_softmax(logits.movedim(class_dim, -1), -1)
     probs = log_probs.exp()
     entropy = -(probs * log_probs).sum(-1)
-    return Doubt(probs.movedim(-1, class_dim), entropy, entropy, torch.zeros_like(entropy))
+    return Classification(probs.movedim(-1, class_dim), entropy, entropy, torch.zeros_like(entropy))

@@ -11,10 +11,16 @@ from torch import Tensor
 
 from onesigma.answer import Answer
 
+# What a converted network computes, in the order of its outputs.
+OUTPUTS = {
+    "classification": ("mean", "var", "probs", "entropy", "aleatoric", "epistemic"),
+    "regression": ("mean", "var"),
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction(Answer[Tensor]):
-    """An answer and its doubt, for a batch, as tensors; for the fields see ``Answer``."""
+    """An answer and its uncertainty for a batch, as tensors; ``Answer`` explains the fields."""
 
     @property
     def std(self) -> Tensor:

@@ -92,7 +92,7 @@ def make_report(
         if node.op != "call_function" or "val" not in node.meta:
             continue
         place = (node.name, op_name(node), module_path(node), source_line(node))
-        if rules.get(node.target) is not None and rules[node.target].source:
+        if rules.get(node.target) is not None and rules[node.target].adds_noise:
             sites.append(Site(*place, rate=float(node.args[RATE_ARGUMENT])))
         step = flow.steps.get(node)
         if step is None:
@@ -112,7 +112,7 @@ def _entry(place: tuple[str, str, str, str], step: Step, source: bool) -> Entry:
     assumed = [f"assumes {a.value}" for a in step.broken if a.value]
     if step.broken:
         return Entry(*place, rule.family, "approximate", _sentence(*assumed, rule.note))
-    method = rule.note if rule.family == "elementwise" else ""
+    method = rule.note if rule.bends else ""
     return Entry(*place, rule.family, "exact", method)
 
 

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,11 +17,18 @@ from torch import Tensor, fx, nn
 
 import onesigma
 from onesigma import Converted, InputError
-from onesigma.calibration.choice import fit_tuning
+from onesigma.calibration.choice import fit_corrections
 from onesigma.calibration.comparison import divergence
 from onesigma.conversion import assemble
-from onesigma.engine import Propagate
+from onesigma.engine import Engine
 from onesigma.rules import rules_for
+from onesigma.rules.corrections import (
+    Correction,
+    Corrections,
+    Gain,
+    Together,
+    encode_corrections,
+)
 
 FIT, CHECK = 64, 20
 PASSES = 2000
@@ -37,6 +43,20 @@ INNER = {
 }
 
 
+def only(kind: type[Correction], corrections: Corrections) -> Corrections:
+    kept = {n: tuple(c for c in each if isinstance(c, kind)) for n, each in corrections.items()}
+    return {name: each for name, each in kept.items() if each}
+
+
+def without(kind: type[Correction], corrections: Corrections) -> Corrections:
+    return {n: tuple(c for c in e if not isinstance(c, kind)) for n, e in corrections.items()}
+
+
+def gain_of(converted: Converted, node: str) -> Tensor:
+    found = only(Gain, converted.settings.corrections).get(node, (Gain(1.0),))
+    return torch.as_tensor(found[0].factor)
+
+
 @dataclass(frozen=True)
 class Case:
     """A network before and after; inputs that calibrate has not seen, and Monte Carlo on them."""
@@ -47,17 +67,16 @@ class Case:
     probs: Tensor
 
     @property
-    def tuning(self) -> dict[str, dict[str, Any]]:
-        return self.after.settings.tuning
+    def corrections(self) -> Corrections:
+        """All but the covariance, whether calibrate took it or not."""
+        return without(Together, self.after.settings.corrections)
 
     @property
-    def gains(self) -> dict[str, dict[str, Any]]:
-        """Of all that was tuned, the gains."""
-        return {n: {"gain": t["gain"]} for n, t in self.tuning.items() if "gain" in t}
+    def gains(self) -> Corrections:
+        return only(Gain, self.corrections)
 
-    def with_tuning(self, tuning: dict[str, dict[str, Any]]) -> Converted:
-        """Without covariance, whether calibrate took it or not."""
-        settings = replace(self.after.settings, tuning=tuning, covariance=False)
+    def corrected_by(self, corrections: Corrections) -> Converted:
+        settings = replace(self.after.settings, corrections=corrections)
         examples = tuple(x[:2] for x in self.x)
         return assemble(self.before.source, examples, self.before.report, settings, None)
 
@@ -72,7 +91,7 @@ def make_case(name: str) -> Case:
     inputs = inputs_for(name, FIT + CHECK)
     fit, check = (tuple(x[part] for x in inputs) for part in (slice(FIT), slice(FIT, None)))
     before = onesigma.convert(trained(name), tuple(x[:2] for x in fit))
-    after = onesigma.calibrate(before, *fit)
+    after = onesigma.calibrate(before, fit)
     probs = onesigma.mc_dropout(before, PASSES, seed=99)(*check).probs
     assert probs is not None
     return Case(before, after, check, probs)
@@ -91,17 +110,17 @@ def test_a_network_that_is_off(name, tmp_path):
 
 def check_spread_of_each_layer(name: str, case: Case) -> None:
     passes = 150
-    audit = onesigma.audit(case.after, *case.x, passes=passes, seed=7)
+    audit = onesigma.audit(case.after, case.x, passes=passes, seed=7)
     linear = {e.node for e in case.after.report.entries if e.rule in ("linear", "product")}
     ratios = {layer.node: layer.std_ratio for layer in audit.layers if layer.node in linear}
     assert set(ratios) == set(case.gains)
     # A std's error is 1/√(2 passes), a median's 1.25 times a mean's; only the inputs count as
-    # independent, for the elements of one share their masks.
+    # independent, because the elements of one share their masks.
     noise = 1.25 * math.sqrt(1 / (2 * passes)) / math.sqrt(CHECK)
     for node, ratio in ratios.items():
         assert ratio == pytest.approx(INNER.get((name, node), 1.0), abs=0.05 + noise), node
     logits = audit.layers[-1].std_ratio
-    before = onesigma.audit(case.before, *case.x, passes=passes, seed=7).layers[-1].std_ratio
+    before = onesigma.audit(case.before, case.x, passes=passes, seed=7).layers[-1].std_ratio
     assert abs(math.log(logits)) < abs(math.log(before)) / 2
 
 
@@ -119,15 +138,15 @@ def check_choice(case: Case) -> None:
     assert float(errors[chosen]) == min(map(float, errors.values()))
     assert case.after.settings.covariance == ("covariance" in chosen)
     # 5 %: two good candidates may change places from one sample of inputs to the next.
-    others = min(case.kl(model) for model in (case.before, case.with_tuning(case.tuning)))
+    others = min(case.kl(model) for model in (case.before, case.corrected_by(case.corrections)))
     assert case.kl(case.after) < 1.05 * others
 
 
 def check_cost(case: Case) -> None:
-    untuned, gains_alone = case.with_tuning({}), case.with_tuning(case.gains)
-    assert on_activations(gains_alone) == on_activations(untuned)
+    uncorrected, gains_alone = case.corrected_by({}), case.corrected_by(case.gains)
+    assert on_activations(gains_alone) == on_activations(uncorrected)
     with torch.no_grad():
-        engine = Propagate(case.after.source, rules_for("inverted"), case.tuning)
+        engine = Engine(case.after.source, rules_for("inverted"), case.corrections)
         (unfolded,) = engine.run(*case.x)
         folded = case.after(*case.x)
     torch.testing.assert_close(folded.mean, unfolded.mean, rtol=1e-4, atol=1e-5)
@@ -146,8 +165,8 @@ def on_activations(model: Converted) -> int:
 def check_saved(case: Case, path: Path) -> None:
     onesigma.save(case.after, path)
     loaded = onesigma.load(path)
-    assert loaded.settings == case.after.settings
-    assert loaded.settings.tuning == case.tuning
+    assert loaded.settings.to_dict() == case.after.settings.to_dict()
+    assert without(Together, loaded.settings.corrections).keys() == case.corrections.keys()
     assert loaded.report == case.after.report
     with torch.no_grad():
         ours, theirs = case.after(*case.x), loaded(*case.x)
@@ -171,16 +190,17 @@ def test_an_exact_network_needs_no_gain(options):
     calibrated = onesigma.calibrate(exact(**options), X, passes=passes)
     # A mean over 32 inputs of 4 variances each, every one with an error of about √(2/60).
     error = math.sqrt(2 / passes) / math.sqrt(len(X) / 2)
-    gain = torch.tensor(calibrated.settings.tuning.get("linear", {}).get("gain", 1.0))
+    gain = gain_of(calibrated, "linear")
     assert float(gain.mean()) == pytest.approx(1, abs=5 * error)
     assert (gain - 1).abs().max() < 5 * math.sqrt(CLASSES) * error
     assert calibrated.report.notes[-1].startswith("calibrated with ")
 
 
 def test_gains_that_do_not_help_are_not_kept(monkeypatch):
-    monkeypatch.setattr("onesigma.calibration.choice._fit", lambda *_: {"linear": {"gain": 50.0}})
+    found = {"linear": (Gain(50.0),)}
+    monkeypatch.setattr("onesigma.calibration.choice.Fitter.run", lambda *_: found)
     calibrated = onesigma.calibrate(exact(), X, passes=20)
-    assert calibrated.settings.tuning == exact().settings.tuning
+    assert not only(Gain, calibrated.settings.corrections)
     assert calibrated.report.notes[-1].split(":")[0] in (
         "calibrated with none",
         "calibrated with covariance",
@@ -215,8 +235,9 @@ def test_seeded_and_the_callers_random_state_is_untouched():
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)
-    first, again, other = (fit_tuning(model, X, passes=10, seed=s) for s in (0, 0, 1))
+    first, again, other = (fit_corrections(model, X, passes=10, seed=s) for s in (0, 0, 1))
     assert torch.equal(torch.rand(1), expected)
+    first, again, other = (encode_corrections(found) for found in (first, again, other))
     assert first == again != other
 
 
@@ -238,17 +259,17 @@ def test_calibrating_twice_starts_afresh():
     model = onesigma.convert(nn.Sequential(*hidden).eval(), X, task="regression")
     first = onesigma.calibrate(model, X, passes=30)
     again = onesigma.calibrate(first, X, passes=30)
-    assert max(torch.tensor(t["gain"]).max() for t in first.settings.tuning.values()) > 1.2
-    assert again.settings.tuning == first.settings.tuning
+    assert max(gain_of(first, name).max() for name in first.settings.corrections) > 1.2
+    assert again.settings.to_dict() == first.settings.to_dict()
     assert len(again.report.notes) == 2
 
 
 def test_regression():
     inputs = inputs_for("decoder", 64)
     model = onesigma.convert(trained("decoder"), inputs, task="regression")
-    calibrated = onesigma.calibrate(model, *inputs, passes=60)
+    calibrated = onesigma.calibrate(model, inputs, passes=60)
     assert calibrated.settings.task == "regression"
-    assert calibrated.settings.tuning["conv_transpose1d"]["gain"] == pytest.approx(1, abs=0.05)
+    assert gain_of(calibrated, "conv_transpose1d") == pytest.approx(1, abs=0.05)
     assert calibrated(*inputs).probs is None
     assert "calibrated with gains:" in calibrated.report.notes[-1]
 

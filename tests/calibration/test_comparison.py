@@ -16,6 +16,7 @@ from onesigma import Audit, Converted, Gaussian, InputError
 from onesigma.calibration.comparison import divergence
 from onesigma.conversion import assemble
 from onesigma.rules import RULES
+from onesigma.rules.corrections import Gain
 
 aten = torch.ops.aten
 X = torch.randn(24, 10, generator=torch.Generator().manual_seed(0))
@@ -30,12 +31,12 @@ def exact() -> Converted:
 
 @cache
 def audited(name: str) -> Audit:
-    return onesigma.audit(converted(name), *inputs_for(name, 12), passes=60)
+    return onesigma.audit(converted(name), inputs_for(name, 12), passes=60)
 
 
 def with_gains(model: Converted, x: Tensor, gains: dict[str, float]) -> Converted:
-    tuning = {node: {"gain": gain} for node, gain in gains.items()}
-    settings = replace(model.settings, tuning=tuning)
+    corrections = {node: (Gain(gain),) for node, gain in gains.items()}
+    settings = replace(model.settings, corrections=corrections)
     return assemble(model.source, (x[:2],), model.report, settings, model.input_var)
 
 
@@ -111,7 +112,7 @@ def test_a_broken_rule_is_named(op, call, factor, way, monkeypatch):
         return y if len(calls) != call else Gaussian(y.mean, y.var * factor)
 
     monkeypatch.setitem(RULES, op, replace(rule, function=broken))
-    audit = onesigma.audit(model, *x, passes=100)
+    audit = onesigma.audit(model, x, passes=100)
     assert audit.worst is not None
     assert audit.worst.op == f"aten.{op.overloadpacket.__name__}"
     assert audit.worst.std_ratio == pytest.approx(math.sqrt(factor), rel=0.3)
@@ -121,11 +122,11 @@ def test_a_broken_rule_is_named(op, call, factor, way, monkeypatch):
 
 def test_a_wrong_gain_is_named():
     x = inputs_for("mlp", 24)
-    audit = onesigma.audit(with_gains(converted("mlp"), *x, {"linear_2": 16.0}), *x, passes=100)
+    audit = onesigma.audit(with_gains(converted("mlp"), *x, {"linear_2": 16.0}), x, passes=100)
     assert audit.worst is not None
     assert (audit.worst.node, audit.worst.where) == ("linear_2", "6")
     assert audit.to_dict()["worst"] == "linear_2"
-    assert audit.output.kl > 2 * onesigma.audit(converted("mlp"), *x, passes=100).output.kl
+    assert audit.output.kl > 2 * onesigma.audit(converted("mlp"), x, passes=100).output.kl
 
 
 @cache
@@ -151,7 +152,7 @@ def test_the_noise_of_the_kl_is_what_finite_passes_cost():
 
 def test_the_noise_of_the_kl_falls_with_the_passes():
     x = inputs_for("mlp", 24)
-    few, many = (onesigma.audit(converted("mlp"), *x, passes=n).output for n in (30, 300))
+    few, many = (onesigma.audit(converted("mlp"), x, passes=n).output for n in (30, 300))
     assert few.kl_noise / many.kl_noise == pytest.approx(10, rel=0.5)
 
 
@@ -224,7 +225,7 @@ class TwoInputs(nn.Module):
 def test_two_inputs():
     x = (X, X[:, :3] + 1)
     model = onesigma.convert(TwoInputs().eval(), x)
-    audit = onesigma.audit(model, *x, passes=PASSES)
+    audit = onesigma.audit(model, x, passes=PASSES)
     assert [layer.where for layer in audit.layers][:2] == ["left", "right"]
     assert audit.inputs == len(X)
     assert all(abs(layer.std_ratio - 1) < 0.1 for layer in audit.layers)
@@ -236,7 +237,7 @@ def test_a_loaded_model_audits_the_same(tmp_path):
     model = with_gains(exact(), X, {"linear": 1.7})
     onesigma.save(model, tmp_path / "m.safetensors")
     loaded = onesigma.load(tmp_path / "m.safetensors")
-    assert loaded.settings.tuning == {"linear": {"gain": 1.7}}
+    assert loaded.settings.corrections["linear"][0].factor == 1.7
     assert onesigma.audit(loaded, X, passes=20) == onesigma.audit(model, X, passes=20)
 
 

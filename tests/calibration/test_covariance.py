@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 import onesigma
 from onesigma import head
-from onesigma.conversion import rules_for
-from onesigma.logits import MAX_CLASSES, PropagateToLogits, _covariance
-from onesigma.rules import RULES
-from onesigma.rules.affine import before_dropout
+from onesigma.engine import Engine
+from onesigma.rules import RULES, rules_for
+from onesigma.rules.affine import MAX_CLASSES, before_dropout
+from onesigma.rules.corrections import Factors, Gain, Together
+from onesigma.values.correlated import Correlated, cholesky
 from onesigma.values.gaussian import Gaussian
 
 P = 0.3
@@ -35,7 +36,7 @@ def covariances(classes: int, rank: int, dtype: torch.dtype = DOUBLE, batch: int
 @pytest.mark.parametrize(("dtype", "tolerance"), [(DOUBLE, 1e-10), (SINGLE, 1e-3)])
 def test_cholesky_is_torchs(classes, dtype, tolerance):
     covariance = covariances(classes, 2 * classes, dtype)
-    found, expected = head.cholesky(covariance), torch.linalg.cholesky(covariance.double())
+    found, expected = cholesky(covariance), torch.linalg.cholesky(covariance.double())
     assert found.dtype == dtype
     size = expected.abs().max()
     torch.testing.assert_close(found.double() / size, expected / size, rtol=0, atol=tolerance)
@@ -45,9 +46,9 @@ def test_cholesky_is_torchs(classes, dtype, tolerance):
 @pytest.mark.parametrize("scale", [1e-12, 1e-4, 1e4, 1e12])
 def test_cholesky_does_not_depend_on_the_scale(scale):
     covariance = covariances(6, 12, SINGLE)
-    root = head.cholesky(covariance)
+    root = cholesky(covariance)
     torch.testing.assert_close(
-        head.cholesky(covariance * scale), root * math.sqrt(scale), rtol=1e-4, atol=0
+        cholesky(covariance * scale), root * math.sqrt(scale), rtol=1e-4, atol=0
     )
 
 
@@ -55,7 +56,7 @@ def test_cholesky_does_not_depend_on_the_scale(scale):
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
 def test_a_covariance_without_full_rank(classes, rank, dtype):
     covariance = covariances(classes, rank, dtype)
-    root = head.cholesky(covariance)
+    root = cholesky(covariance)
     assert torch.isfinite(root).all()
     size = covariance.diagonal(dim1=-2, dim2=-1).max()
     again = root @ root.transpose(-1, -2)
@@ -66,7 +67,7 @@ def test_certain_logits_among_uncertain_ones():
     covariance = covariances(5, 10)
     covariance[:, 2], covariance[:, :, 2] = 0, 0
     covariance[:, 0], covariance[:, :, 0] = 0, 0
-    root = head.cholesky(covariance)
+    root = cholesky(covariance)
     assert not root[:, 2].any()
     assert not root[:, :, 2].any()
     torch.testing.assert_close(root @ root.transpose(-1, -2), covariance)
@@ -74,10 +75,10 @@ def test_certain_logits_among_uncertain_ones():
 
 def test_no_covariance_at_all():
     zero = torch.zeros(2, 4, 4)
-    assert torch.equal(head.cholesky(zero), zero)
+    assert torch.equal(cholesky(zero), zero)
     mean = torch.randn(2, 4)
-    doubt = head.classify_correlated(mean, zero, head.fixed_draws(16, 4).float())
-    torch.testing.assert_close(doubt.probs, mean.softmax(-1))
+    answer = head.classify(Correlated(mean, zero), head.fixed_draws(16, 4).float(), 1)
+    torch.testing.assert_close(answer.probs, mean.softmax(-1))
 
 
 def test_all_logits_move_together():
@@ -85,19 +86,20 @@ def test_all_logits_move_together():
     mean = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
     together = torch.full((2, 4, 4), 9.0)
     draws = head.fixed_draws(64, 4).float()
-    doubt = head.classify_correlated(mean, together, draws)
-    torch.testing.assert_close(doubt.probs, mean.softmax(-1), rtol=1e-4, atol=1e-5)
-    assert doubt.epistemic.max() < 1e-5
-    apart = head.classify(mean, together.diagonal(dim1=-2, dim2=-1), draws, 1)
+    answer = head.classify(Correlated(mean, together), draws, 1)
+    torch.testing.assert_close(answer.probs, mean.softmax(-1), rtol=1e-4, atol=1e-5)
+    assert answer.epistemic.max() < 1e-5
+    apart = head.classify(Gaussian(mean, together.diagonal(dim1=-2, dim2=-1)), draws, 1)
     assert apart.epistemic.min() > 0.1
 
 
-def engine_covariance(model: nn.Module, *x: Tensor, tuning=None):
-    source = onesigma.convert(model, x).source
-    engine = PropagateToLogits(source, rules_for("inverted"), tuning)
-    (out,) = engine.run(*x)
-    assert engine.covariance is not None
-    return engine.covariance.detach(), out
+def engine_covariance(model: nn.Module, x: Tensor, *corrections):
+    """The covariance that the engine carries, and the value without it."""
+    source, rules = onesigma.convert(model, x).source, rules_for("inverted")
+    (joint,) = Engine(source, rules, {"linear": (*corrections, Together())}).run(x)
+    (alone,) = Engine(source, rules, {"linear": corrections}).run(x)
+    assert isinstance(joint, Correlated)
+    return joint.covariance.detach(), alone
 
 
 def test_the_covariance_of_dropout_and_a_layer_is_exact():
@@ -124,7 +126,7 @@ def test_the_covariance_of_dropout_and_a_layer_is_exact():
 def test_the_gain_of_the_last_layer_multiplies_it():
     model = dropout_linear()
     plain, _ = engine_covariance(model, X)
-    gained, out = engine_covariance(model, X, tuning={"linear": {"gain": 1.7}})
+    gained, out = engine_covariance(model, X, Gain(1.7))
     torch.testing.assert_close(gained, 1.7 * plain)
     torch.testing.assert_close(gained.diagonal(dim1=1, dim2=2), out.var.detach())
 
@@ -133,7 +135,7 @@ def test_a_gain_per_class():
     model = dropout_linear()
     gain = torch.tensor([1.0, 4.0, 0.25, 9.0])
     plain, _ = engine_covariance(model, X)
-    gained, out = engine_covariance(model, X, tuning={"linear": {"gain": gain.tolist()}})
+    gained, out = engine_covariance(model, X, Gain(gain))
     torch.testing.assert_close(gained, plain * gain.sqrt()[:, None] * gain.sqrt())
     torch.testing.assert_close(gained.diagonal(dim1=1, dim2=2), out.var.detach())
 
@@ -144,23 +146,25 @@ def test_correlated_inputs_of_the_last_layer_are_exact():
     factors = 0.5 * torch.randn(6, 2)
     model = dropout_linear()
     layer, mean, var = model[1], torch.randn(3, 6), torch.rand(3, 6)
-    options = {"factors": factors.tolist()}
-    weight = layer.weight.detach()
-    out = RULES[torch.ops.aten.linear.default].function(
-        Gaussian(mean, var), weight, layer.bias.detach(), **options
+    weight, rule = layer.weight.detach(), RULES[torch.ops.aten.linear.default]
+    arguments, correlated = (
+        (Gaussian(mean, var), weight, layer.bias.detach()),
+        Factors(factors, 0.0),
     )
+    out = rule.apply(arguments, {}, (correlated,))
+    joint = rule.apply(arguments, {}, (correlated, Together()))
     correlation = factors @ factors.T
     correlation.fill_diagonal_(1)
     std = var.sqrt()
     inputs = std[:, :, None] * correlation * std[:, None, :]
     exact = weight @ inputs @ weight.T
-    torch.testing.assert_close(_covariance(Gaussian(mean, var), weight, **options), exact)
+    torch.testing.assert_close(joint.covariance, exact)
     torch.testing.assert_close(out.var, exact.diagonal(dim1=1, dim2=2))
 
 
 def test_of_a_dropout_before_only_what_came_in_is_correlated():
     p, came_in, mean = 0.3, torch.rand(3, 6), torch.randn(3, 6)
-    dropped = RULES[torch.ops.aten.dropout.default].function(Gaussian(mean, came_in), p, False)
+    dropped = RULES[torch.ops.aten.dropout.default].apply((Gaussian(mean, came_in), p, False), {})
     torch.testing.assert_close(before_dropout(dropped, p), came_in)
 
 
@@ -190,28 +194,28 @@ def test_the_head_against_brute_force(classes):
     mean = 2 * torch.randn(5, classes, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
     covariance = covariances(classes, classes)
     draws = head.fixed_draws(8192, classes)
-    doubt = head.classify_correlated(mean, covariance, draws)
+    answer = head.classify(Correlated(mean, covariance), draws, 1)
     expected, error = brute_force(mean, covariance)
-    assert ((doubt.probs - expected).abs() < 5 * error + 1e-3).all()
+    assert ((answer.probs - expected).abs() < 5 * error + 1e-3).all()
     # Independent logits would be another answer.
-    apart = head.classify(mean, covariance.diagonal(dim1=-2, dim2=-1), draws, 1)
+    apart = head.classify(Gaussian(mean, covariance.diagonal(dim1=-2, dim2=-1)), draws, 1)
     assert ((apart.probs - expected).abs() > 5 * error + 1e-3).any()
 
 
 def test_the_default_draws_are_close_enough():
     mean = 2 * torch.randn(64, 4, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
     covariance = covariances(4, 4, batch=64)
-    doubt = head.classify_correlated(mean, covariance, head.fixed_draws(64, 4))
+    answer = head.classify(Correlated(mean, covariance), head.fixed_draws(64, 4), 1)
     expected, _ = brute_force(mean, covariance, 20_000)
-    kl = (expected * (expected / doubt.probs).log()).sum(-1).mean()
+    kl = (expected * (expected / answer.probs).log()).sum(-1).mean()
     assert kl < 2e-3
 
 
 def test_diagonal_covariance_is_the_independent_head():
     mean, var = torch.randn(3, 4, dtype=DOUBLE), torch.rand(3, 4, dtype=DOUBLE)
     draws = head.fixed_draws(64, 4)
-    joint = head.classify_correlated(mean, torch.diag_embed(var), draws)
-    for a, b in zip(joint, head.classify(mean, var, draws, 1), strict=True):
+    joint = head.classify(Correlated(mean, torch.diag_embed(var)), draws, 1)
+    for a, b in zip(joint, head.classify(Gaussian(mean, var), draws, 1), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -235,7 +239,7 @@ def test_only_the_head_changes():
 def test_many_classes_fall_back_to_independent_logits():
     few, many = dropout_linear(MAX_CLASSES), dropout_linear(MAX_CLASSES + 1)
     off, on = (onesigma.convert(many, X, covariance=c) for c in (False, True))
-    assert on.settings.covariance
+    assert not on.settings.covariance
     assert targets(on) == targets(off)
     covariance, _ = engine_covariance(few, X)
     assert covariance.shape == (3, MAX_CLASSES, MAX_CLASSES)
@@ -260,7 +264,7 @@ def test_gradients_are_finite():
 
 def test_gradients_through_a_deficient_root_are_finite():
     covariance = covariances(6, 2, SINGLE).requires_grad_()
-    head.cholesky(covariance).sum().backward()
+    cholesky(covariance).sum().backward()
     assert torch.isfinite(covariance.grad).all()
 
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from scipy import special
-
 from onesigma.exporters.without_erf import WithoutErf, erf, erfc, gelu
+from scipy import special
 
 X = torch.cat([torch.linspace(-12, 12, 200_001), torch.logspace(-12, 0, 1001)]).double()
 

@@ -1,7 +1,6 @@
 """The scale pass: numbers leave the activations for the squared weights; the answer stays."""
 
 import copy
-import sys
 
 import pytest
 import torch
@@ -9,9 +8,9 @@ from models import ZOO, inputs_for, trained, without_dropout
 from torch import Tensor, fx, nn
 
 import onesigma
-from onesigma.conversion import rules_for
-from onesigma.engine import Propagate
+from onesigma.engine import Engine
 from onesigma.graph.scale import scale_weights
+from onesigma.rules import rules_for
 
 aten = torch.ops.aten
 # Five more, with gains on top: test_calibrate.py.
@@ -184,8 +183,7 @@ def test_rate_zero_leaves_numbers_where_they_were():
 def test_rate_zero_graphs_are_unchanged(name, monkeypatch):
     x = inputs_for(name, 3)
     scaled = onesigma.convert(without_dropout(name), x)
-    # By name in sys.modules: as an attribute, onesigma.conversion is the function.
-    monkeypatch.setattr(sys.modules["onesigma.convert"], "scale_weights", lambda module: 0)
+    monkeypatch.setattr("onesigma.conversion.scale_weights", lambda module: 0)
     plain = onesigma.convert(without_dropout(name), x)
     assert str(scaled.network.graph) == str(plain.network.graph)
 
@@ -195,7 +193,7 @@ def test_the_zoo_answers_as_the_engine_does(name):
     x = inputs_for(name, 5)
     converted = onesigma.convert(trained(name), x, task=ZOO[name].task)
     with torch.no_grad():
-        (unscaled,) = Propagate(converted.source, rules_for("inverted")).run(*x)
+        (unscaled,) = Engine(converted.source, rules_for("inverted")).run(*x)
         scaled = converted(*x)
     torch.testing.assert_close(scaled.mean, unscaled.mean, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(scaled.var, unscaled.expanded().var, rtol=1e-4, atol=1e-9)

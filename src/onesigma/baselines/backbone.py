@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.baselines.original import Original, check_task, original
-from onesigma.head import certain
+from onesigma.head import classify_certain
 from onesigma.prediction import Prediction
 
 
@@ -40,14 +40,16 @@ class Backbone:
     def __call__(self, *inputs: Tensor) -> Prediction:
         """The logits, without variance, and their one softmax."""
         network, logits = self.original(inputs), self.logits(*inputs)
-        doubt = certain(logits, network.class_dim) if network.task == "classification" else ()
-        return Prediction(logits, torch.zeros_like(logits), *doubt, class_dim=network.class_dim)
+        fields = {"mean": logits, "var": torch.zeros_like(logits)}
+        if network.task == "classification":
+            fields |= classify_certain(logits, network.class_dim)._asdict()
+        return Prediction(**fields, class_dim=network.class_dim)
 
     @torch.no_grad()
     def logits(self, *inputs: Tensor) -> Tensor:
         """What the network says before its softmax, shape (batch, …)."""
         network = self.original(inputs)
-        logits: Tensor = network.graph(*network.checked(inputs))[0]
+        logits: Tensor = network.graph(*network.check_inputs(inputs))[0]
         return logits
 
     def original(self, inputs: tuple[Tensor, ...]) -> Original:

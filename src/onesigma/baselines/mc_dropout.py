@@ -78,7 +78,7 @@ class McDropout:
     def samples(self, *inputs: Tensor) -> Iterator[Tensor]:
         """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
         network, graph = self._network(inputs), self._capture(inputs)
-        checked = network.checked(inputs)
+        checked = network.check_inputs(inputs)
         batch = len(checked[0])
         repeats = self.form == "repeat" and network.shapes[0][0] is None
         together = max(1, self.max_rows // max(1, batch)) if repeats else 1

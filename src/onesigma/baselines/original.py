@@ -26,7 +26,7 @@ class Original:
     shapes: tuple[tuple[int | None, ...], ...]
     dtypes: tuple[torch.dtype, ...]
 
-    def checked(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    def check_inputs(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
         return check_inputs(inputs, self.shapes, self.dtypes)
 
 

@@ -41,6 +41,8 @@ class Totals:
         mean, square, *rest = (total / self.passes for total in self.sums)
         unbiased = self.passes / max(1, self.passes - 1)
         var = (square - mean.square()).clamp(min=0) * unbiased
-        doubt = head.doubt(rest[0], rest[1], self.class_dim) if rest else ()
-        values = (value.to(self.dtype) for value in (mean, var, *doubt))
-        return Prediction(*values, class_dim=self.class_dim)
+        fields = {"mean": mean, "var": var}
+        if rest:
+            fields |= head.with_entropies(rest[0], rest[1], self.class_dim)._asdict()
+        cast = {name: value.to(self.dtype) for name, value in fields.items()}
+        return Prediction(**cast, class_dim=self.class_dim)

@@ -2,7 +2,7 @@
 
 The diagonal pass takes elements as independent, but they share dropped units: it under-states the
 spread, the deeper the layer the more, and over-states maxima. Layer by layer, in order, gains and
-correlations are fitted to Monte-Carlo dropout of the original (``tune.py``). No label, no
+correlations are fitted to Monte-Carlo dropout of the original (``fitter.py``). No label, no
 retraining; at run time they cost next to nothing.
 """
 
@@ -10,28 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
-from onesigma.calibration.comparison import divergence
-from onesigma.calibration.fitter import FAMILIES, Tuner
-from onesigma.calibration.observation import Observed, Progress, RunningCovariance, observe, silent
-from onesigma.calibration.watch import layers_of
-from onesigma.conversion import assemble, uncertain
-from onesigma.converted import Converted
+from onesigma.calibration.comparison import divergence, layers_of
+from onesigma.calibration.fitter import Fitter, is_fitted
+from onesigma.calibration.observation import (
+    Observed,
+    Progress,
+    RunningCovariance,
+    observe,
+    silent,
+)
+from onesigma.conversion import assemble, has_linear_logits, with_covariance
+from onesigma.converted import Converted, Inputs
 from onesigma.errors import InputError
-from onesigma.logits import features_of_logits, has_linear_logits
+from onesigma.graph.locate import output_of
+from onesigma.rules.corrections import Corrections
 
 # With the covariance right, the error of 64 draws is what would be left of the distance.
 _DRAWS = 256
 _RIDGE = 1e-2
+# Beyond, the covariance of the features would take calibrate too long.
+MAX_FEATURES = 2048
 
 
 def calibrate(
     converted: Converted,
-    *inputs: Tensor,
+    inputs: Inputs,
+    *,
     passes: int = 100,
     seed: int = 0,
     progress: Progress = silent,
@@ -43,50 +52,56 @@ def calibrate(
 
     Args:
         converted: the model; it stays as it is.
-        inputs: real inputs without labels; a hundred or two are enough.
+        inputs: real inputs without labels, as a tensor or a tuple; a hundred or two are enough.
         passes: Monte-Carlo passes of the original.
         seed: of the masks.
         progress: wraps the passes, e.g. ``tqdm.tqdm``.
     """
-    checked = converted.checked(inputs)
-    if converted.settings.input_shapes[0][0] is not None:
-        raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
-    if converted.temperature is not None or converted.abstain is not None:
-        raise InputError(
-            "Calibration changes the doubt that the temperature and the abstain rule were fitted "
-            "on. Calibrate with_abstain(None).with_temperature(None), then fit them again."
-        )
-    if len(checked[0]) < 4:
-        raise InputError("calibrate needs at least 4 inputs: half of them check the gains.")
+    checked = converted.check_inputs(inputs)
+    _require_calibratable(converted, checked)
     half = len(checked[0]) // 2
     observed = _observe_layers(converted, checked, passes, half, seed, progress)
-    tuning = _fit(converted, checked, observed, half)
+    found = _fit(converted, checked, observed, half)
     shift = _fit_shift(converted, checked, observed, half)
-    candidates = {"none": converted, "gains": _variant(converted, checked, tuning, shift=shift)}
+    candidates = {"none": converted, "gains": _variant(converted, checked, found, shift=shift)}
     if _knows_covariance(converted):
-        as_it_is = converted.settings.tuning
+        as_it_is = converted.settings.corrections
         candidates |= {
             "covariance": _variant(converted, checked, as_it_is, covariance=True),
             "gains and covariance": _variant(
-                *(converted, checked, tuning), covariance=True, shift=shift
+                converted, checked, found, covariance=True, shift=shift
             ),
         }
     errors = {name: _error(m, checked, observed, half) for name, m in candidates.items()}
     best = min(errors, key=errors.__getitem__)
     tried = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
     note = f"calibrated with {best}: KL to Monte Carlo on held-out inputs: {tried}"
-    return _with_note(candidates[best], note)
+    chosen = candidates[best]
+    return chosen.with_changes(report=replace(chosen.report, notes=(*chosen.report.notes, note)))
 
 
-def fit_tuning(
+def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> None:
+    if not converted.settings.dynamic_batch:
+        raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
+    if converted.temperature is not None or converted.abstain is not None:
+        raise InputError(
+            "Calibration changes the uncertainty that the temperature and the abstain rule were "
+            "fitted on. Calibrate with_abstain(None).with_temperature(None), then fit them again."
+        )
+    if len(inputs[0]) < 4:
+        raise InputError("calibrate needs at least 4 inputs: half of them check the gains.")
+
+
+def fit_corrections(
     converted: Converted,
-    *inputs: Tensor,
+    inputs: Inputs,
+    *,
     passes: int = 100,
     seed: int = 0,
     progress: Progress = silent,
-) -> dict[str, dict[str, Any]]:
-    """Gains and correlations alone, fitted on all the inputs and not checked."""
-    checked = converted.checked(inputs)
+) -> Corrections:
+    """Corrections alone, fitted on all the inputs and not checked."""
+    checked = converted.check_inputs(inputs)
     observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, progress)
     return _fit(converted, checked, observed, len(checked[0]))
 
@@ -94,14 +109,16 @@ def fit_tuning(
 def _variant(
     converted: Converted,
     inputs: Sequence[Tensor],
-    tuning: dict[str, dict[str, Any]],
+    corrections: Corrections,
     *,
     covariance: bool = False,
-    shift: list[list[float]] | None = None,
+    shift: Tensor | None = None,
 ) -> Converted:
-    settings = replace(converted.settings, tuning=tuning, covariance=covariance, shift=shift)
-    if covariance and tuning is not converted.settings.tuning:
-        settings = replace(settings, draws=max(settings.draws, _DRAWS))
+    settings = replace(converted.settings, corrections=corrections, shift=shift)
+    if covariance:
+        settings = with_covariance(settings, converted.source)
+        if corrections is not converted.settings.corrections:
+            settings = replace(settings, draws=max(settings.draws, _DRAWS))
     examples = tuple(x[:2] for x in inputs)
     return assemble(converted.source, examples, converted.report, settings, converted.input_var)
 
@@ -116,10 +133,22 @@ def _observe_layers(
 ) -> Observed:
     if passes < 4:
         raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
-    layers = {name for name, entry in layers_of(converted).items() if entry.rule in FAMILIES}
-    features = features_of_logits(converted.source) if _knows_covariance(converted) else None
+    rules = converted.settings.rules
+    layers = {
+        node.name
+        for node in converted.source.graph.nodes
+        if node.name in layers_of(converted) and is_fitted(rules[node.target])
+    }
+    features = _features_of_logits(converted.source) if _knows_covariance(converted) else None
     covary = {} if features is None else {features: rows}
     return observe(converted, inputs, layers, passes, seed=seed, progress=progress, covary=covary)
+
+
+def _features_of_logits(source: fx.GraphModule) -> str | None:
+    """The node that feeds a last linear layer, if that has few enough inputs."""
+    features = output_of(source).args[0]
+    assert isinstance(features, fx.Node)
+    return features.name if int(features.meta["val"].shape[1]) <= MAX_FEATURES else None
 
 
 def _knows_covariance(converted: Converted) -> bool:
@@ -132,22 +161,20 @@ def _knows_covariance(converted: Converted) -> bool:
 @torch.no_grad()
 def _fit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
-) -> dict[str, dict[str, Any]]:
+) -> Corrections:
     seen = {name: m for name, m in observed.nodes.items() if m.count}  # not those of two outputs
     targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in seen.items()}
-    together = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
-    tuner = Tuner(converted, targets, together)
-    tuner.run(*uncertain([x[:half] for x in inputs], converted.input_var))
-    return tuner.found
+    covariances = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
+    return Fitter(converted, targets, covariances).run([x[:half] for x in inputs])
 
 
 @torch.no_grad()
 def _fit_shift(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
-) -> list[list[float]] | None:
+) -> Tensor | None:
     """For a frozen mean: how the logits' mean over the passes follows from the original logits.
 
-    Least squares, kept small (ridge), for the inputs are few.
+    Least squares, kept small (ridge), because the inputs are few.
     """
     settings = converted.settings
     if settings.mean != "frozen" or settings.task != "classification":
@@ -161,9 +188,8 @@ def _fit_shift(
     known = torch.cat([plain, torch.ones_like(plain[:, :1])], 1)
     square = known.transpose(0, 1) @ known
     ridge = _RIDGE * square.diagonal().mean() * torch.eye(len(square), dtype=square.dtype)
-    solution = torch.linalg.solve(square + ridge, known.transpose(0, 1) @ wanted)
-    found: list[list[float]] = solution.transpose(0, 1).tolist()
-    return found
+    solution: Tensor = torch.linalg.solve(square + ridge, known.transpose(0, 1) @ wanted)
+    return solution.transpose(0, 1)
 
 
 class _Part(NamedTuple):
@@ -174,8 +200,7 @@ class _Part(NamedTuple):
 @torch.no_grad()
 def _error(converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int) -> float:
     """KL to the passes on the inputs from ``half`` on; for regression, of the two normals."""
-    held_out = [x[half:] for x in inputs]
-    prediction = converted(*held_out)
+    prediction = converted(*(x[half:] for x in inputs))
     if prediction.probs is not None:
         probs = prediction.probs.double().movedim(converted.settings.class_dim, -1)
         return divergence(observed.reference.probs[half:], probs)
@@ -185,8 +210,3 @@ def _error(converted: Converted, inputs: Sequence[Tensor], observed: Observed, h
     ratio = var / ours
     shift = (prediction.mean.double() - mean).square() / ours
     return float(0.5 * (ratio + shift - 1 - ratio.log()).mean())
-
-
-def _with_note(converted: Converted, note: str) -> Converted:
-    report = replace(converted.report, notes=(*converted.report.notes, note))
-    return converted.replaced(report=report)

@@ -7,22 +7,21 @@ that noise is marked as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from onesigma import head
 from onesigma.calibration.observation import Observed, Progress, observe, silent
-from onesigma.calibration.watch import layers_of, watch
-from onesigma.converted import Converted
+from onesigma.converted import Converted, Inputs
+from onesigma.engine import Engine
 from onesigma.errors import InputError
-from onesigma.prediction import Prediction
 from onesigma.report import Entry
 from onesigma.text_table import text_table
-from onesigma.values.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 _SEEN = 1e-6  # of a layer's typical MC std: below it an element counts as certain
 
@@ -36,7 +35,7 @@ class LayerAudit:
         mean_error: median |mean − MC mean| in units of the MC standard deviation.
         std_ratio: median of std / MC std; 1 is perfect, below 1 says it is too sure.
         low, high: the 5th and 95th percentile of that ratio.
-        correlation: of log variances: does it know WHERE the doubt is?
+        correlation: of log variances: does it know WHERE the uncertainty is?
     """
 
     node: str
@@ -149,7 +148,8 @@ class Audit:
 
 def audit(
     converted: Converted,
-    *inputs: Tensor,
+    inputs: Inputs,
+    *,
     passes: int = 200,
     seed: int = 0,
     progress: Progress = silent,
@@ -158,24 +158,58 @@ def audit(
 
     Args:
         converted: the model to check.
-        inputs: a batch of real inputs, labels not needed; a hundred are enough.
+        inputs: real inputs without labels, as a tensor or a tuple; a hundred are enough.
         passes: Monte-Carlo passes; errors shrink with their square root.
         seed: of the masks.
         progress: wraps the passes, e.g. ``tqdm.tqdm``.
     """
     if passes < 4:
         raise InputError(f"passes={passes}: an audit needs at least 4, better 200.")
-    checked = converted.checked(inputs)
+    checked = converted.check_inputs(inputs)
     if len(checked[0]) == 0:
         raise InputError("An audit needs at least one input.")
     layers = layers_of(converted)
-    values = watch(converted, checked, set(layers))
+    values = carried_at(converted, checked, set(layers))
     observed = observe(converted, checked, set(values), passes, seed=seed, progress=progress)
     audits = [_layer(layers[name], values[name], observed) for name in layers if name in values]
     output = None
     if converted.settings.task == "classification":
         output = _output(converted, checked, observed)
     return Audit(tuple(a for a in audits if a is not None), output, passes, len(checked[0]))
+
+
+def layers_of(converted: Converted) -> dict[str, Entry]:
+    """The report's entries of all ops that compute something uncertain, by node name.
+
+    What moves elements around, or adds the noise itself, tells nothing new.
+    """
+    rules = converted.settings.rules
+    dull = {
+        node.name
+        for node in converted.source.graph.nodes
+        if (rule := rules.get(node.target)) and (rule.moves_only or rule.adds_noise)
+    }
+    return {
+        entry.node: entry
+        for entry in converted.report.entries
+        if entry.status in ("exact", "approximate") and entry.node not in dull
+    }
+
+
+def carried_at(
+    converted: Converted, inputs: Sequence[Tensor], nodes: set[str]
+) -> dict[str, Gaussian]:
+    """The mean and variance that the engine carries at ``nodes``, as corrected."""
+    seen: dict[str, Gaussian] = {}
+
+    def look(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
+        value = compute()
+        if node.name in nodes and isinstance(value, Uncertain):
+            seen[node.name] = value.expanded()
+        return value
+
+    converted.propagate(inputs, look)
+    return seen
 
 
 def _noise(within: bool) -> str:
@@ -212,8 +246,8 @@ def _output(converted: Converted, inputs: Sequence[Tensor], observed: Observed) 
     dim = converted.settings.class_dim
     with torch.no_grad():
         # Not ``converted(…)``: the passes have no temperature either.
-        prediction = Prediction(*converted.network(*inputs), class_dim=dim)
-        plain = head.certain(converted.source(*inputs)[0], dim)
+        prediction = converted.answer(*inputs)
+        plain = head.classify_certain(converted.source(*inputs)[0], dim)
     assert prediction.probs is not None
     assert prediction.entropy is not None
     reference = observed.reference

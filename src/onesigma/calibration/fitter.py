@@ -7,122 +7,111 @@
     last layer     how its inputs are correlated, in a few factors
 
 Each against the mean or variance over Monte-Carlo passes, averaged over inputs and positions, with
-everything before it already corrected. All of it is constant: at run time a gain is part of the
-squared weights, the rest part of a formula that is there anyway.
+everything before it already corrected.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
 
 from onesigma.calibration.observation import Moments, RunningCovariance
-from onesigma.converted import Converted
-from onesigma.engine import Propagate
+from onesigma.converted import Converted, with_prior
+from onesigma.engine import Engine
 from onesigma.graph.scale import WEIGHTS_BY_OUTPUT
 from onesigma.rules.affine import before_dropout
+from onesigma.rules.corrections import (
+    Correction,
+    Factors,
+    Gain,
+    MaximumCorrelation,
+    Parts,
+    Share,
+    SumCorrelation,
+)
 from onesigma.rules.dropout import RATE_ARGUMENT
-from onesigma.rules.table import RULES, Rule
+from onesigma.rules.table import RULES, Rule, RuleTable
 from onesigma.values.factored import Factored
-from onesigma.values.gaussian import Gaussian
-
-FAMILIES = {"linear", "product", "maximum", "sum"}
+from onesigma.values.gaussian import Uncertain
 
 _CORRELATIONS = [step / 20 for step in range(20)] + [0.97, 0.99]
 _FACTORS = 16
 _LEAST = 0.05  # a part of a variance does not vanish; below this the fit followed noise
 
 
-class Tuner(Propagate):
-    """One run of the engine that, at each layer, first corrects the value, then goes on."""
+class Fitter:
+    """Observes one run of the engine and, at each layer, corrects the value before it goes on."""
 
     def __init__(
         self,
         converted: Converted,
         targets: Mapping[str, Moments],
-        together: Mapping[str, RunningCovariance],
+        covariances: Mapping[str, RunningCovariance],
     ) -> None:
-        super().__init__(converted.source, **converted.settings.engine())
         self.targets = targets
-        self.together = together  # the inputs of a last layer
-        self.found: dict[str, dict[str, Any]] = {}
-        self.tuning = self.found  # what is found counts at once; what was tuned before does not
-        self.garbage_collect_values = False  # a layer may have to be run again
+        self.covariances = covariances  # of the inputs of a last layer
+        self.found: dict[str, tuple[Correction, ...]] = {}
+        # What is found counts at once; what was corrected before does not.
+        self.engine = Engine(converted.source, converted.settings.rules, self.found, self.correct)
+        self.engine.garbage_collect_values = False  # a layer may have to be run again
+        self.input_var = converted.input_var
 
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Factored) and self._rule(n).family == "gate":
-            self.found[n.name] = {"share": _share_let_through(value)}
-            return super().run_node(n)
-        target = self.targets.get(n.name)
-        if target is None or not isinstance(value, Gaussian):
+    def run(self, inputs: Sequence[Tensor]) -> dict[str, tuple[Correction, ...]]:
+        """The corrections of all nodes, from inputs that ``targets`` belong to."""
+        self.engine.run(*with_prior(inputs, self.input_var))
+        return self.found
+
+    def correct(self, engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
+        """The value of a node with the corrections that its rule accepts."""
+        value = compute()
+        rule = engine.rules.get(node.target)  # type: ignore[arg-type]
+        if rule is None or not isinstance(value, Uncertain):
             return value
-        family = self._rule(n).family
-        if family not in FAMILIES:
+        if Share in rule.accepts and isinstance(value, Factored):
+            self.found[node.name] = (Share(_share_let_through(value)),)
+            return compute()
+        if node.name not in self.targets:
             return value
-        if family == "maximum":
-            self._fit_maximum(n, target.mean)
-        elif family == "sum":
-            self._fit_sum(n, target.var)
-        else:
-            if not self._fit_factors(n):
-                self._fit_parts(n, target.var)
-            self._fit_gain(n, target.var)
-        return super().run_node(n)
+        for kind in rule.accepts:
+            if kind in _FITS:
+                _FITS[kind](self, node, self.targets[node.name])
+        return compute()
 
-    def _rule(self, n: fx.Node) -> Rule:
-        return self.rules[n.target]  # type: ignore[index]
-
-    def _fit_maximum(self, n: fx.Node, wanted: Tensor) -> None:
+    def fit_maximum(self, node: fx.Node, target: Moments) -> None:
         def distance(correlation: float) -> float:
-            self.found[n.name] = {"correlation": correlation}
-            return float((super(Tuner, self).run_node(n).mean - wanted).square().mean())
+            value = self._try(node, MaximumCorrelation(correlation))
+            return float((value.mean - target.mean).square().mean())
 
-        best = min(_CORRELATIONS, key=distance)
-        self.found[n.name] = {"correlation": best}
+        self.found[node.name] = (MaximumCorrelation(min(_CORRELATIONS, key=distance)),)
 
-    def _fit_sum(self, n: fx.Node, wanted: Tensor) -> None:
+    def fit_sum(self, node: fx.Node, target: Moments) -> None:
         """The variance is linear in the correlation: two runs tell the slope."""
-        branches = [self.env[a] for a in n.args if isinstance(a, fx.Node)]
-        if sum(isinstance(b, Gaussian) for b in branches) < 2 or branches[0] is branches[1]:
+        branches = [self.engine.env[a] for a in node.args if isinstance(a, fx.Node)]
+        if sum(isinstance(b, Uncertain) for b in branches) < 2 or branches[0] is branches[1]:
             return
-        apart, full = (self._mean_var(n, {"correlation": c}) for c in (0.0, 1.0))
+        apart, full = (
+            float(self._try(node, SumCorrelation(c)).expanded().var.double().mean())
+            for c in (0.0, 1.0)
+        )
         if full != apart:
-            correlation = (float(wanted.mean()) - apart) / (full - apart)
-            self.found[n.name] = {"correlation": min(max(correlation, -1.0), 1.0)}
+            correlation = (float(target.var.mean()) - apart) / (full - apart)
+            self.found[node.name] = (SumCorrelation(min(max(correlation, -1.0), 1.0)),)
 
-    def _fit_parts(self, n: fx.Node, wanted: Tensor) -> None:
-        """Of a dropout right before the layer: the share of old and of fresh noise."""
-        chain = _from_dropout(n, self.rules)
-        if chain is None:
-            return
-        site = chain[0]
-        if not isinstance(self.env[site.args[0]], Gaussian):  # type: ignore[index]
-            return  # all of it is fresh: a gain does
-        old = self._along(chain, {"inherited": 1.0, "fresh": 0.0})
-        own = self._along(chain, {"inherited": 0.0, "fresh": 1.0})
-        if self._rule(site).shared:
-            inherited, fresh = _two_parts(old, own, wanted)
-        else:  # masks of single elements are independent: their part is right as it is
-            inherited, fresh = float(_ratio((wanted - own).mean(), old.mean())), 1.0
-        self.found[site.name] = {"inherited": max(inherited, _LEAST), "fresh": max(fresh, _LEAST)}
-        self._along(chain, self.found[site.name])
-
-    def _fit_factors(self, n: fx.Node) -> bool:
+    def fit_factors(self, node: fx.Node, target: Moments) -> None:
         """The largest eigenvectors of the correlation of a last layer's inputs, less its diagonal.
 
-        In units of the std that is carried, so what that is off by is repaired, too.
+        In units of the std that is carried, so that what that is off by is repaired, too.
         """
-        source = n.args[0]
-        if not isinstance(source, fx.Node) or source.name not in self.together:
-            return False
-        observed = self.together[source.name]
-        rate = _rate_before(n, self.rules)
-        std = before_dropout(self.env[source].expanded(), rate).double().sqrt()
+        source = node.args[0]
+        if not isinstance(source, fx.Node) or source.name not in self.covariances:
+            return
+        observed = self.covariances[source.name]
+        rate = _rate_before(node, self.engine.rules)
+        std = before_dropout(self.engine.env[source].expanded(), rate).double().sqrt()
         scale = std.transpose(0, 1) @ std
         correlation = _ratio(observed.covariance, scale, otherwise=0.0).clamp(-2, 2)
         correlation.fill_diagonal_(0)
@@ -130,40 +119,70 @@ class Tuner(Propagate):
         # Independent elements, too, seem correlated in few passes: up to this eigenvalue.
         share = len(values) / (observed.rows * (observed.count - 1))
         strong = values[-_FACTORS:] > 2 * math.sqrt(share) + share
-        if not bool(strong.any()):
-            return False
-        factors = (vectors[:, -_FACTORS:] * values[-_FACTORS:].sqrt())[:, strong]
-        rows = [[round(f, 5) for f in row] for row in factors.tolist()]
-        self.found[n.name] = {"factors": rows, "rate": rate}
-        return True
+        if bool(strong.any()):
+            loadings = (vectors[:, -_FACTORS:] * values[-_FACTORS:].sqrt())[:, strong]
+            self.found[node.name] = (Factors(loadings.double().round(decimals=5), rate),)
 
-    def _fit_gain(self, n: fx.Node, wanted: Tensor) -> None:
-        carried = super().run_node(n).expanded().var.double()
-        if n.target in WEIGHTS_BY_OUTPUT:
-            channel = WEIGHTS_BY_OUTPUT[n.target] % carried.dim()
+    def fit_gain(self, node: fx.Node, target: Moments) -> None:
+        """What is left after the other corrections: for each channel, or one for all."""
+        if node.name not in self.found:
+            self._fit_parts(node, target.var)
+        carried, wanted = self.engine.compute(node).expanded().var.double(), target.var
+        if node.target in WEIGHTS_BY_OUTPUT:
+            channel = WEIGHTS_BY_OUTPUT[node.target] % carried.dim()
             rest = [d for d in range(carried.dim()) if d != channel]
             shape = [-1] + [1] * (carried.dim() - 1 - channel)
-            gain = _ratio(wanted.mean(rest), carried.mean(rest)).reshape(shape)
+            factor: float | Tensor = _ratio(wanted.mean(rest), carried.mean(rest)).reshape(shape)
         else:
-            gain = _ratio(wanted.mean(), carried.mean())
-        self.found[n.name] = {**self.found.get(n.name, {}), "gain": gain.tolist()}
+            factor = float(_ratio(wanted.mean(), carried.mean()))
+        self.found[node.name] = (*self.found.get(node.name, ()), Gain(factor))
 
-    def _mean_var(self, n: fx.Node, options: dict[str, Any]) -> float:
-        self.found[n.name] = options
-        var = super().run_node(n).expanded().var.double().mean()
-        del self.found[n.name]
-        return float(var)
+    def _fit_parts(self, node: fx.Node, wanted: Tensor) -> None:
+        """Of a dropout right before the layer: the share of old and of fresh noise."""
+        chain = _from_dropout(node, self.engine.rules)
+        if chain is None:
+            return
+        site = chain[0]
+        if not isinstance(self.engine.env[site.args[0]], Uncertain):  # type: ignore[index]
+            return  # all of it is fresh: a gain does
+        old, own = self._along(chain, Parts(1.0, 0.0)), self._along(chain, Parts(0.0, 1.0))
+        if self.engine.rules[site.target].shares_noise:  # type: ignore[index]
+            inherited, fresh = _two_parts(old, own, wanted)
+        else:  # masks of single elements are independent: their part is right as it is
+            inherited, fresh = float(_ratio((wanted - own).mean(), old.mean())), 1.0
+        self._along(chain, Parts(max(inherited, _LEAST), max(fresh, _LEAST)))
 
-    def _along(self, chain: list[fx.Node], options: dict[str, Any]) -> Tensor:
-        """Run a dropout with these options, and all up to the layer again; the layer's variance."""
-        self.found[chain[0].name] = options
+    def _try(self, node: fx.Node, correction: Correction) -> Uncertain:
+        """The node's value with this correction, which is taken back."""
+        self.found[node.name] = (correction,)
+        value: Uncertain = self.engine.compute(node)
+        del self.found[node.name]
+        return value
+
+    def _along(self, chain: list[fx.Node], parts: Parts) -> Tensor:
+        """Run a dropout with these parts, and all up to the layer again; the layer's variance."""
+        self.found[chain[0].name] = (parts,)
         for node in chain:
-            self.env[node] = super().run_node(node)
-        var: Tensor = self.env[chain[-1]].expanded().var.double()
+            self.engine.env[node] = self.engine.compute(node)
+        var: Tensor = self.engine.env[chain[-1]].expanded().var.double()
         return var
 
 
-def _share_let_through(value: Factored) -> list[Any]:
+_Fit: TypeAlias = Callable[[Fitter, fx.Node, Moments], None]
+_FITS: dict[type[Correction], _Fit] = {
+    Factors: Fitter.fit_factors,
+    Gain: Fitter.fit_gain,
+    MaximumCorrelation: Fitter.fit_maximum,
+    SumCorrelation: Fitter.fit_sum,
+}
+
+
+def is_fitted(rule: Rule) -> bool:
+    """Whether Monte Carlo is watched at nodes of this rule, to correct them."""
+    return any(kind in _FITS for kind in rule.accepts)
+
+
+def _share_let_through(value: Factored) -> Tensor:
     """For each channel, the part of the variance that a gate let through, over inputs and places.
 
     One number for each channel keeps a variance in factors, which a mask does not.
@@ -173,29 +192,29 @@ def _share_let_through(value: Factored) -> list[Any]:
     rest = [d for d in range(gate.dim()) if d != 1]
     let_through, all_of_it = (gate * weight).mean(rest), (torch.ones_like(gate) * weight).mean(rest)
     shape = [-1] + [1] * (gate.dim() - 2)
-    share: list[Any] = _ratio(let_through, all_of_it, otherwise=0.0).reshape(shape).tolist()
-    return share
+    return _ratio(let_through, all_of_it, otherwise=0.0).reshape(shape)
 
 
-def _from_dropout(layer: fx.Node, rules: Mapping[Any, Rule]) -> list[fx.Node] | None:
+def _from_dropout(layer: fx.Node, rules: RuleTable) -> list[fx.Node] | None:
     """The nodes from a dropout to ``layer``, if only moves lie between and nothing else looks."""
     chain = [layer]
     while True:
         before = chain[0].args[0]
         if not isinstance(before, fx.Node) or len(before.users) > 1:
             return None
-        rule = rules.get(before.target)
-        if rule is None or rule.family not in ("dropout", "passthrough"):
+        rule = rules.get(before.target)  # type: ignore[arg-type]
+        if rule is None or not (rule.adds_noise or rule.moves_only):
             return None
         chain.insert(0, before)
-        if rule.family == "dropout":
+        if rule.adds_noise:
             return chain
 
 
-def _rate_before(layer: fx.Node, rules: Mapping[Any, Rule]) -> float:
+def _rate_before(layer: fx.Node, rules: RuleTable) -> float:
     """The rate of an inverted dropout of single elements right before; 0 if there is none."""
     chain = _from_dropout(layer, rules)
-    if chain is None or rules[chain[0].target] is not RULES[torch.ops.aten.dropout.default]:
+    dropout = torch.ops.aten.dropout.default
+    if chain is None or chain[0].target is not dropout or rules[dropout] is not RULES[dropout]:
         return 0.0
     return float(chain[0].args[RATE_ARGUMENT])  # type: ignore[arg-type]
 

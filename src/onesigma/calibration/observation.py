@@ -94,12 +94,12 @@ class Observed:
     passes: int
 
     @property
-    def reference(self) -> head.Doubt:
+    def reference(self) -> head.Classification:
         """Probabilities and entropies over all passes (classes last)."""
         first, second = self.probs
         total = first.count + second.count
         probs = (first.mean * first.count + second.mean * second.count) / total
-        return head.doubt(probs, self.aleatoric.mean, -1)
+        return head.with_entropies(probs, self.aleatoric.mean, -1)
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from onesigma.converted import Converted
+    from onesigma.exporters.c import Generated
     from onesigma.exporters.onnx.file import Exported
     from onesigma.storage.opening import Network
 
@@ -140,7 +141,7 @@ def _converted(network: Network, options: argparse.Namespace) -> Converted:
     converted = convert(
         network.module, examples, **{k: v for k, v in given.items() if v is not None}
     )
-    return calibrate(converted, *real, progress=bar) if real else converted
+    return calibrate(converted, real, progress=bar) if real else converted
 
 
 def _examples(
@@ -159,8 +160,10 @@ def _examples(
     return (torch.randn(2, *options.input_shape, generator=torch.Generator().manual_seed(0)),)
 
 
-def _exported(converted: Converted, network: Network, options: argparse.Namespace) -> Exported:
-    from onesigma.exporters.onnx.file import export
+def _exported(
+    converted: Converted, network: Network, options: argparse.Namespace
+) -> Exported | Generated:
+    from onesigma.exporters.targets import export
     from onesigma.importers.onnx.module import OnnxModule
 
     model, keep = network.module, options.keep_output

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from onesigma.converted import Converted
 from onesigma.errors import ExportError, OnesigmaError
-from onesigma.prediction import Prediction
+from onesigma.exporters.answering import Answering, tensors_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 TOLERANCE = 1e-4
 # A value much smaller than its neighbours is the rounded difference of larger ones: it is held to
@@ -25,12 +28,6 @@ _FLOOR = 1e-2
 # Sums of very many terms round worse than the tolerance in PyTorch itself; not beyond this.
 _MOST_ROUNDING = 1e-3
 _NATS = ("entropy", "aleatoric", "epistemic")
-
-
-def columns(prediction: Prediction) -> dict[str, Tensor]:
-    """The tensors of a prediction by name, in order; those it does not have left out."""
-    values = ((f.name, getattr(prediction, f.name)) for f in fields(prediction))
-    return {name: value for name, value in values if isinstance(value, Tensor)}
 
 
 def mismatch(name: str, found: Any, expected: Tensor) -> float:
@@ -55,45 +52,45 @@ def _rounding(name: str, value: Tensor, model: Any, inputs: tuple[Tensor, ...]) 
         precise = deepcopy(model).double()(
             *(x.double() if x.is_floating_point() else x for x in inputs)
         )
-        truth = columns(precise)[name]
+        truth = tensors_of(precise)[name]
     except (RuntimeError, KeyError, OnesigmaError):  # no such output, or not in float64
         return 0.0
     return min(_MOST_ROUNDING, 2 * mismatch(name, value.cpu().numpy(), truth))
 
 
-@torch.no_grad()
-def largest_mismatch(
-    content: bytes,
-    model: Any,
-    names: list[str],
-    batches: list[tuple[Tensor, ...]],
-    outputs: Mapping[str, str],
-    plain: tuple[str, Any] | None = None,
-) -> tuple[float, str]:
-    """Run the graph, compare all outputs on all batches; returns the error and who ran it.
+class Agreement(NamedTuple):
+    """The largest relative error of any output, and the runtime that was asked."""
 
-    ``outputs`` says what each field is called there, ``plain`` the original network's own output.
+    error: float
+    runtime: str
+
+
+@torch.no_grad()
+def compare(
+    model: ModelProto, converted: Converted, answering: Answering, plain: nn.Module | None
+) -> Agreement:
+    """Run the ONNX model and compare all its outputs with PyTorch, on all of the examples and one.
 
     Raises:
         ExportError: the graph does not run, or is further off than the tolerance.
     """
     runtime, start = checking_runtime()
+    examples = answering.examples
+    batches = [examples, tuple(x[:1] for x in examples)] if answering.dynamic else [examples]
     session, worst = None, 0.0
     for inputs in batches:
-        expected = columns(model(*inputs))
-        called = [outputs[field] for field in expected]
+        expected = tensors_of(converted(*inputs))
         if plain is not None:
-            called.append(plain[0])
-            expected["plain output"] = plain[1](*inputs)
-        feed = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+            expected["plain output"] = plain(*inputs)
+        feed = {name: x.cpu().numpy() for name, x in zip(answering.inputs, inputs, strict=True)}
         try:
-            session = session or start(content)
-            found = session.run(called, feed)
+            session = session or start(model.SerializeToString())
+            found = session.run(answering.output_names, feed)
         except Exception as error:  # each failure of onnxruntime is a class of its own
             raise ExportError(f"{runtime} cannot run the exported graph: {error}") from error
         for (name, value), array in zip(expected.items(), found, strict=True):
             off_by = mismatch(name, array, value)
-            if off_by > TOLERANCE and off_by > _rounding(name, value, model, inputs):
+            if off_by > TOLERANCE and off_by > _rounding(name, value, converted, inputs):
                 raise ExportError(
                     f"The exported graph disagrees with PyTorch: output '{name}' is off by "
                     f"{off_by:.2g} relative in {runtime} (tolerance {TOLERANCE:g}, batch of "
@@ -101,7 +98,7 @@ def largest_mismatch(
                     "example_input of the data's own scale."
                 )
             worst = max(worst, off_by)
-    return worst, runtime
+    return Agreement(worst, runtime)
 
 
 def checking_runtime() -> tuple[str, Callable[[bytes], Any]]:

@@ -2,102 +2,121 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import numpy.typing as npt
+from torch import nn
 
-from onesigma.converted import Converted
+from onesigma.converted import Converted, Inputs
 from onesigma.errors import InputError
-from onesigma.exporters.onnx import file as onnx
+from onesigma.exporters.agreement import compare
+from onesigma.exporters.answering import make_answering
+from onesigma.exporters.onnx import file as onnx_file
 from onesigma.exporters.onnx.file import Exported
 
 if TYPE_CHECKING:
     from onesigma.exporters.c import Generated
 
 
-@overload
 def export(
-    converted: Converted, path: str | Path, *, target: Literal["onnx"] = "onnx", **options: Any
-) -> Exported: ...
-
-
-@overload
-def export(
-    converted: Converted, path: str | Path, *, target: Literal["c"], **options: Any
-) -> Generated: ...
-
-
-def export(
-    converted: Converted, path: str | Path, *, target: str = "onnx", **options: Any
+    converted: Converted,
+    path: str | Path,
+    *,
+    class_names: Sequence[str] | None = None,
+    example_input: Inputs | None = None,
+    erf: bool = True,
+    opset: int | None = None,
+    input_names: Sequence[str] | None = None,
+    plain: tuple[str, nn.Module] | None = None,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    name: str | None = None,
+    int8: bool = False,
 ) -> Exported | Generated:
     """Write a converted model for another runtime, whole or not at all.
 
+    A path that ends in ``.onnx`` becomes one file of standard ops; any other path is a folder for
+    ``model.c`` and ``model.h``, plain C99 for microcontrollers. The outputs are ``mean`` and
+    ``var``, and for classification ``probs``, ``entropy``, ``aleatoric`` and ``epistemic`` (with
+    ``act`` if the model has an abstain rule).
+
     Args:
         converted: what ``convert`` returned.
-        path: for ONNX the file, ending in ``.onnx``; for C a folder.
-        target: "onnx" for one file of standard ops, or "c" for microcontrollers: ``model.c`` and
-            ``model.h``, plain C99.
-        options: for either, ``erf``, ``class_names`` and ``example_input``; for ONNX those of
-            ``targets.onnx.export``, among them ``opset``; for C those of ``targets.export.to_c``:
-            ``input_shape``, ``name``, ``int8``.
+        path: the file, ending in ``.onnx``; or a folder for C, created if it does not exist.
+        class_names: stored in the file, one per class.
+        example_input: real inputs on which to compare with PyTorch, and to measure the cost of
+            ``int8``; random ones by default.
+        erf: False for runtimes without the op Erf: an approximation within 5e-7 takes its place.
+        opset: ONNX only: version of the operators, 17 or above; 18 by default.
+        input_names: ONNX only: names of the inputs in the file; default: those of ``forward``.
+        plain: ONNX only: a name and the original model, whose own output is added under that name.
+            It costs a second pass through the network, and nothing with ``mean="frozen"``.
+        input_shape: C only: of one input, with its batch of 1 or without, or one shape per input;
+            by default that of the example that the model was converted with.
+        name: C only: prefix of the files and of every public name in them; default "model".
+        int8: C only: store the weights in eight bits; the result says what that costs in accuracy.
+
+    Outputs whose names ``input_names`` or ``plain`` take are prefixed with ``onesigma_``.
 
     Raises:
         ExportError: the model holds something that the target lacks, or gives other answers there.
         PackageError: the packages of ``onesigma[onnx]`` are not installed.
     """
-    if target == "onnx":
-        return onnx.export(converted, path, **options)
-    if target == "c":
-        return to_c(converted, path, **options)
-    raise InputError(f"target={target!r}: choose 'onnx' or 'c'.")
+    path = Path(path)
+    if path.suffix == ".onnx":
+        _refuse_idle(path, input_shape=input_shape, name=name, int8=int8 or None)
+    else:
+        _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
+    version = onnx_file.OPSET if opset is None else opset
+    onnx_file.check_target(path, version)
+    answering = make_answering(
+        converted,
+        example_input,
+        erf=erf,
+        class_names=class_names,
+        input_names=input_names,
+        plain=plain,
+    )
+    model = onnx_file.make_model(answering, version, erf=erf)
+    agreement = compare(model, converted, answering, None if plain is None else plain[1])
+    if path.suffix == ".onnx":
+        return onnx_file.write_model(model, path, version, agreement)
+    from onesigma.exporters.c import generate  # from the same model, in memory
+
+    shapes = _shapes(converted, input_shape)
+    examples = _arrays(example_input)
+    return generate(
+        model, path, name=name or "model", int8=int8, input_shapes=shapes, examples=examples
+    )
 
 
-def to_c(
-    converted: Converted,
-    folder: str | Path,
-    *,
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
-    name: str = "model",
-    int8: bool = False,
-    erf: bool = True,
-    class_names: Sequence[str] | None = None,
-    example_input: Tensor | tuple[Tensor, ...] | None = None,
-) -> Generated:
-    """Write a converted model as ``name.c`` and ``name.h``, by way of ONNX.
+def _arrays(inputs: Inputs | None) -> list[npt.NDArray[Any]] | None:
+    if inputs is None:
+        return None
+    return [x.cpu().numpy() for x in (inputs if isinstance(inputs, tuple) else (inputs,))]
 
-    Args:
-        converted: what ``convert`` returned.
-        folder: created if it does not exist.
-        input_shape: of one input with its batch of 1, or one shape per input; by default that of
-            the example that the model was converted with.
-        name: prefix of the files and of every public name in them.
-        int8: store the weights in eight bits; the result says what that costs in accuracy.
-        erf: False to do without the error function (which here is no library's in any case).
-        class_names: written into the file, one per class.
-        example_input: real inputs, on which to compare the graph with PyTorch and to measure the
-            cost of ``int8``.
-    """
-    given = example_input if isinstance(example_input, tuple) else (example_input,)
-    examples = [x.cpu().numpy() for x in given if x is not None]
-    with tempfile.TemporaryDirectory() as temporary:
-        file = Path(temporary) / "model.onnx"
-        onnx.export(converted, file, erf=erf, class_names=class_names, example_input=example_input)
-        from onesigma.exporters.c import generate  # needs onnx, which export has just asked for
 
-        shapes = _shapes(converted, input_shape)
-        return generate(
-            file, folder, name=name, int8=int8, input_shapes=shapes, examples=examples or None
-        )
+def _refuse_idle(path: Path, **options: object) -> None:
+    if path.suffix not in ("", ".onnx"):
+        raise InputError(f"{path.name}: name a file that ends in .onnx, or a folder for C.")
+    idle = [name for name, value in options.items() if value is not None]
+    if idle:
+        kind = "ONNX" if path.suffix else "C"
+        raise InputError(f"{', '.join(idle)}: {kind} files ({path.name}) have no such option.")
 
 
 def _shapes(
     converted: Converted, given: Sequence[int] | Sequence[Sequence[int]] | None
 ) -> list[tuple[int, ...]]:
+    """One shape per input, each with its batch of 1."""
+    known = converted.settings.input_shapes
     if given is None:
-        shapes = converted.settings.input_shapes
-        return [tuple(1 if n is None else n for n in shape) for shape in shapes]
-    one = all(isinstance(n, int) for n in given)
-    return [tuple(given)] if one else [tuple(shape) for shape in given]  # type: ignore[arg-type]
+        return [tuple(1 if n is None else n for n in shape) for shape in known]
+    shapes: Any = [given] if all(isinstance(n, int) for n in given) else given
+    if len(shapes) != len(known):
+        raise InputError(f"input_shape: the model takes {len(known)} inputs, not {len(shapes)}.")
+    return [
+        (1, *shape) if len(shape) == len(wanted) - 1 else tuple(shape)
+        for shape, wanted in zip(shapes, known, strict=True)
+    ]

@@ -49,7 +49,9 @@ def capture(model: nn.Module, example_input: Any) -> Captured:
     _require_finite(model)
     shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
     if dtype is not None:
-        notes.append(f"weights are {dtype}; converted to a float32 copy, for variances underflow")
+        notes.append(
+            f"weights are {dtype}; converted to a float32 copy, because variances underflow"
+        )
         shared = copy.deepcopy(shared).float()
     examples = _examples(example_input, shared)
     with torch.no_grad():
@@ -232,7 +234,7 @@ def is_site(node: fx.Node) -> bool:
     if node.op != "call_function":
         return False
     rule = RULES.get(functional_form(node.target))
-    return rule is not None and rule.source
+    return rule is not None and rule.adds_noise
 
 
 def functional_form(target: Any) -> Any:

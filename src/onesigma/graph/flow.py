@@ -69,7 +69,7 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
 def adds_noise(node: fx.Node, rules: RuleTable) -> bool:
     """A dropout with a rate above zero."""
     rule = rules.get(node.target) if callable(node.target) else None
-    return rule is not None and rule.source and float(node.args[RATE_ARGUMENT]) > 0  # type: ignore[arg-type]
+    return rule is not None and rule.adds_noise and float(node.args[RATE_ARGUMENT]) > 0  # type: ignore[arg-type]
 
 
 def _step(node: fx.Node, rule: Rule | None, incoming: list[Noise], source: bool) -> Step:
@@ -89,10 +89,10 @@ def _step(node: fx.Node, rule: Rule | None, incoming: list[Noise], source: bool)
     }
     broken = tuple(a for a in Assumption if a in rule.assumes and not holds[a])
     mixes = Assumption.INDEPENDENT in rule.assumes
-    bends = Assumption.NORMAL in rule.assumes or (rule.family == "product" and len(incoming) > 1)
+    bends = rule.bends or (rule.multiplies and len(incoming) > 1)
     noise = Noise(
         sites,
-        independent=independent and not mixes and not rule.shared and not overlap,
+        independent=independent and not mixes and not rule.shares_noise and not overlap,
         normal=normal and not bends and Assumption.ALWAYS_APPROXIMATE not in rule.assumes,
     )
     return Step(node, rule, noise, broken)

@@ -75,7 +75,7 @@ def _move_past(node: fx.Node) -> None:
 
 def _is_linear_in_variance(node: fx.Node) -> bool:
     rule = RULES.get(node.target) if callable(node.target) else None
-    if rule is None or rule.family != "linear" or len(node.args) <= _WEIGHT:
+    if rule is None or not rule.linear_in_variance or len(node.args) <= _WEIGHT:
         return False
     biased = len(node.args) > _BIAS and node.args[_BIAS] is not None
     return _is_square(node.args[_WEIGHT]) and not biased

@@ -11,7 +11,7 @@ from onesigma.rules import (
     resize,
     shape,
 )
-from onesigma.rules.modes import rules_for
+from onesigma.rules.forms import rules_for
 from onesigma.rules.table import RULES, Assumption, Rule, RuleTable, rule
 
 __all__ = [

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from onesigma.moments.tails import standard_deviation
+from onesigma.rules.corrections import Factors, Gain, Together, constant
 from onesigma.rules.table import (
     INDEPENDENT,
+    RULES,
     SEPARATE,
     Op,
     Rule,
     RuleFunction,
     linear,
-    register,
+    linear_rule,
     rule,
 )
-from onesigma.values.gaussian import Gaussian, Value
+from onesigma.values.correlated import Correlated
+from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
 
@@ -36,69 +39,82 @@ linear(
 )
 
 
-def correlated_parts(
-    x: Gaussian, weight: Tensor, factors: Any, rate: float
-) -> tuple[Tensor, Tensor]:
-    """Inputs that are correlated by U Uᵀ: what of v is independent, and w s U.
-
-        Cov[y] = w diag(v − s²|U|²) wᵀ + (w s U)(w s U)ᵀ
-    s² is v, or with the rate p of a dropout right before, what had come into that: the masks' own
-    part is independent. From v = (s² + p m²)/q,  s² = q v − p m².
-    """
-    loadings = torch.tensor(factors, dtype=x.var.dtype, device=x.var.device)
-    shared = before_dropout(x, rate)
-    left = (x.var - shared * loadings.square().sum(1)).clamp(min=0)
-    together = (weight * standard_deviation(shared).unsqueeze(1)) @ loadings
-    return left, together
-
-
-def before_dropout(x: Gaussian, rate: float) -> Tensor:
-    """The variance that came into a dropout whose output is x."""
-    return (x.var - rate * (x.var + x.mean * x.mean)).clamp(min=0) if rate else x.var
+# Beyond, a K × K root per sample would cost more than it tells.
+MAX_CLASSES = 64
 
 
 def _linear_layer(
-    x: Gaussian,
+    x: Uncertain,
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    factors: Any = None,
-    rate: float = 0.0,
-) -> Gaussian:
-    """As ``table.linear``; with ``factors`` (fitted by calibrate) its inputs may be correlated."""
+    factors: Factors | None = None,
+    together: Together | None = None,
+) -> Uncertain:
+    """As ``table.linear``; with ``factors`` its inputs may be correlated.
+
+    Cov[y] = w diag(v) wᵀ, of which ``together`` asks for all, and not the diagonal alone.
+    """
     mean = aten.linear(x.mean, weight, bias)
-    if factors is None:
+    if together is None and factors is None:
         return Gaussian(mean, aten.linear(x.var, weight * weight, None))
-    left, together = correlated_parts(x.expanded(), weight, factors, rate)
-    return Gaussian(mean, aten.linear(left, weight * weight, None) + together.square().sum(-1))
+    x = x.expanded()
+    own, shared = (x.var, None) if factors is None else _split_by(factors, x, weight)
+    if together is None:
+        assert shared is not None
+        return Gaussian(mean, aten.linear(own, weight * weight, None) + shared.square().sum(-1))
+    covariance = (weight * own.unsqueeze(1)) @ weight.transpose(0, 1)
+    if shared is not None:
+        covariance = covariance + shared @ shared.transpose(-1, -2)
+    return Correlated(mean, covariance)
 
 
-register(aten.linear.default, Rule(_linear_layer, "linear", frozenset({INDEPENDENT})))
+def _split_by(factors: Factors, x: Uncertain, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs that are correlated by U Uᵀ: what of v is independent, and w s U.
+
+        Cov[y] = w diag(v − s²|U|²) wᵀ + (w s U)(w s U)ᵀ
+    s² is v or, right behind a dropout, what had come into that: the masks' part is independent.
+    """
+    loadings = constant(factors.loadings, x.var)
+    assert isinstance(loadings, Tensor)
+    before = before_dropout(x, factors.rate)
+    own = (x.var - before * loadings.square().sum(1)).clamp(min=0)
+    return own, (weight * standard_deviation(before).unsqueeze(1)) @ loadings
+
+
+def before_dropout(x: Uncertain, rate: float) -> Tensor:
+    """The variance s² that came into a dropout whose output is x: v = (s² + p m²)/q."""
+    return (x.var - rate * (x.var + x.mean * x.mean)).clamp(min=0) if rate else x.var
+
+
+RULES.add(aten.linear.default)(
+    replace(linear_rule(_linear_layer, linear_in_variance=True), accepts=(Factors, Gain, Together))
+)
 
 
 def _product(op: Op) -> RuleFunction:
     """A matrix product of which one side is certain: E[y] = op(m, w), Var[y] = op(v, w²)."""
 
     def apply(a: Value, b: Value) -> Gaussian:
-        if isinstance(a, Gaussian) and isinstance(b, Tensor):
+        if isinstance(a, Uncertain) and isinstance(b, Tensor):
             var = a.var if _keeps_batch(op, a) else a.expanded().var
             return Gaussian(op(a.mean, b), op(var, b * b))
-        if isinstance(a, Tensor) and isinstance(b, Gaussian):
+        if isinstance(a, Tensor) and isinstance(b, Uncertain):
             var = b.var if _keeps_batch(op, b, right=True) else b.expanded().var
             return Gaussian(op(a, b.mean), op(a * a, var))
-        assert isinstance(a, Gaussian)
-        assert isinstance(b, Gaussian)
+        assert isinstance(a, Uncertain)
+        assert isinstance(b, Uncertain)
         return _uncertain_product(op, a.expanded(), b.expanded())
 
     return apply
 
 
-def _keeps_batch(op: Op, x: Gaussian, *, right: bool = False) -> bool:
+def _keeps_batch(op: Op, x: Uncertain, *, right: bool = False) -> bool:
     """Whether a var with a batch of 1 fits: not bmm, not a product that sums over the batch."""
     return op is not aten.bmm.default and x.mean.dim() > (2 if right else 1)
 
 
-def _uncertain_product(op: Op, a: Gaussian, b: Gaussian) -> Gaussian:
+def _uncertain_product(op: Op, a: Uncertain, b: Uncertain) -> Gaussian:
     """Both sides uncertain: Var[Σ ab] = Σ (v_a v_b + m_a² v_b + v_a m_b²), if all independent."""
     second_b = b.mean * b.mean + b.var
     var = op(a.var, second_b) + op(a.mean * a.mean, b.var)
@@ -106,12 +122,20 @@ def _uncertain_product(op: Op, a: Gaussian, b: Gaussian) -> Gaussian:
 
 
 for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
-    register(_op, Rule(_product(_op), "product", frozenset({INDEPENDENT, SEPARATE})))
+    RULES.add(_op)(
+        Rule(
+            _product(_op),
+            "product",
+            frozenset({INDEPENDENT, SEPARATE}),
+            accepts=(Gain,),
+            multiplies=True,
+        )
+    )
 
 
-@rule(aten.addmm.default, family="linear", assumes=(INDEPENDENT,))
+@rule(aten.addmm.default, family="linear", assumes=(INDEPENDENT,), accepts=(Gain,))
 def addmm(
-    bias: Tensor, x: Gaussian, weight: Tensor, *, beta: float = 1, alpha: float = 1
+    bias: Tensor, x: Uncertain, weight: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Gaussian:
     """Matrix product plus a certain bias, β b + α x w, as ``linear``."""
     mean = aten.addmm.default(bias, x.mean, weight, beta=beta, alpha=alpha)

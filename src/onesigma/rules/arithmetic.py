@@ -12,31 +12,25 @@ from onesigma.errors import UnsupportedOp
 from onesigma.moments import functions
 from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
-from onesigma.rules.table import (
-    INDEPENDENT,
-    NORMAL,
-    SEPARATE,
-    Rule,
-    RuleFunction,
-    composed,
-    register,
-    rule,
-)
-from onesigma.values.gaussian import Gaussian, Value, broadcast
+from onesigma.rules.corrections import Gain, MaximumCorrelation, SumCorrelation, value_of
+from onesigma.rules.table import NORMAL, RULES, SEPARATE, RuleFunction, composed, linear_rule, rule
+from onesigma.values.gaussian import Gaussian, Uncertain, Value, broadcast
 
 aten = torch.ops.aten
 
 
 def mean_of(x: Any) -> Any:
-    return x.mean if isinstance(x, Gaussian) else x
+    return x.mean if isinstance(x, Uncertain) else x
 
 
 def var_of(x: Any) -> Any:
-    return x.var if isinstance(x, Gaussian) else 0.0
+    return x.var if isinstance(x, Uncertain) else 0.0
 
 
-@rule(aten.add.Tensor, aten.add.Scalar, family="sum", assumes=(SEPARATE,))
-def add(a: Any, b: Any, *, alpha: float = 1, correlation: float = 0.0) -> Gaussian:
+@rule(
+    aten.add.Tensor, aten.add.Scalar, family="sum", assumes=(SEPARATE,), accepts=(SumCorrelation,)
+)
+def add(a: Any, b: Any, *, alpha: float = 1, correlation: SumCorrelation | None = None) -> Gaussian:
     """y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b + 2αρ √(v_a v_b).
 
     Exact if a and b share no noise, or are one and the same: then Var[y] = (1 + α)² v.
@@ -48,8 +42,10 @@ def add(a: Any, b: Any, *, alpha: float = 1, correlation: float = 0.0) -> Gaussi
     return broadcast(mean, _var_of_sum(a, b, alpha, correlation))
 
 
-@rule(aten.sub.Tensor, aten.sub.Scalar, family="sum", assumes=(SEPARATE,))
-def sub(a: Any, b: Any, *, alpha: float = 1, correlation: float = 0.0) -> Gaussian:
+@rule(
+    aten.sub.Tensor, aten.sub.Scalar, family="sum", assumes=(SEPARATE,), accepts=(SumCorrelation,)
+)
+def sub(a: Any, b: Any, *, alpha: float = 1, correlation: SumCorrelation | None = None) -> Gaussian:
     """y = a − αb, as ``add``."""
     mean = aten.sub(mean_of(a), mean_of(b), alpha=alpha)
     if a is b:
@@ -57,22 +53,22 @@ def sub(a: Any, b: Any, *, alpha: float = 1, correlation: float = 0.0) -> Gaussi
     return broadcast(mean, _var_of_sum(a, b, -alpha, correlation))
 
 
-def _var_of_sum(a: Any, b: Any, alpha: float, correlation: float) -> Tensor:
+def _var_of_sum(a: Any, b: Any, alpha: float, correlation: SumCorrelation | None) -> Tensor:
     var: Tensor = var_of(a) + alpha * alpha * var_of(b)
-    if not correlation:
+    if correlation is None:
         return var
     shared = standard_deviation(a.var) * standard_deviation(b.var)
-    return (var + 2 * alpha * correlation * shared).clamp(min=0)
+    return (var + 2 * alpha * correlation.value * shared).clamp(min=0)
 
 
 @rule(aten.rsub.Scalar, family="sum")
-def rsub(x: Gaussian, other: float, alpha: float = 1) -> Gaussian:
+def rsub(x: Uncertain, other: float, alpha: float = 1) -> Gaussian:
     """y = other − αx. Exact."""
     return Gaussian(aten.rsub.Scalar(x.mean, other, alpha), alpha * alpha * x.var)
 
 
 @rule(aten.neg.default, family="sum")
-def neg(x: Gaussian) -> Gaussian:
+def neg(x: Uncertain) -> Gaussian:
     """y = −x. Exact."""
     return Gaussian(-x.mean, x.var)
 
@@ -82,6 +78,8 @@ def neg(x: Gaussian) -> Gaussian:
     aten.mul.Scalar,
     family="product",
     assumes=(SEPARATE,),
+    accepts=(Gain,),
+    multiplies=True,
     note="a product of two uncertain values is carried on as if normal",
 )
 def mul(a: Any, b: Any) -> Gaussian:
@@ -94,29 +92,39 @@ def mul(a: Any, b: Any) -> Gaussian:
         return Gaussian(*functions.square(a.mean, a.var))
     mean_a, mean_b, var_a, var_b = mean_of(a), mean_of(b), var_of(a), var_of(b)
     mean = aten.mul(mean_a, mean_b)
-    if not isinstance(b, Gaussian):
+    if not isinstance(b, Uncertain):
         return broadcast(mean, var_a * (mean_b * mean_b))
-    if not isinstance(a, Gaussian):
+    if not isinstance(a, Uncertain):
         return broadcast(mean, var_b * (mean_a * mean_a))
     return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
 
 
-@rule(aten.div.Tensor, aten.div.Scalar, family="product", note="by a certain divisor only")
+@rule(
+    aten.div.Tensor,
+    aten.div.Scalar,
+    family="product",
+    note="by a certain divisor only",
+    accepts=(Gain,),
+)
 def div(a: Value, b: Any) -> Gaussian:
     """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
-    if isinstance(b, Gaussian):
+    if isinstance(b, Uncertain):
         raise UnsupportedOp(
             "Division by an uncertain value has no mean: a normal divisor comes arbitrarily close "
             "to 0. Normalise before the dropout, or add a rule for your own op (rules/README.md)."
         )
-    assert isinstance(a, Gaussian)
+    assert isinstance(a, Uncertain)
     return broadcast(aten.div(a.mean, b), a.var / (b * b))
 
 
 @rule(
-    aten.pow.Tensor_Scalar, family="elementwise", assumes=(NORMAL,), note="exponents 1 and 2 only"
+    aten.pow.Tensor_Scalar,
+    family="elementwise",
+    assumes=(NORMAL,),
+    bends=True,
+    note="exponents 1 and 2 only",
 )
-def power(x: Gaussian, exponent: float) -> Gaussian:
+def power(x: Uncertain, exponent: float) -> Uncertain:
     """Powers 1 and 2 of a normal. Exact."""
     if exponent == 1:
         return x
@@ -128,20 +136,28 @@ def power(x: Gaussian, exponent: float) -> Gaussian:
     )
 
 
-@rule(aten.maximum.default, family="maximum", assumes=(SEPARATE, NORMAL), note="Clark 1961")
-def maximum(a: Value, b: Value, *, correlation: float = 0.0) -> Gaussian:
+@rule(
+    aten.maximum.default,
+    family="maximum",
+    assumes=(SEPARATE, NORMAL),
+    note="Clark 1961",
+    accepts=(MaximumCorrelation,),
+    is_maximum=True,
+    bends=True,
+)
+def maximum(a: Value, b: Value, *, correlation: MaximumCorrelation | None = None) -> Gaussian:
     """The larger of two, see ``moments.piecewise.maximum``."""
     zero = torch.zeros_like(mean_of(a))
-    var_a = a.var if isinstance(a, Gaussian) else zero
-    var_b = b.var if isinstance(b, Gaussian) else zero
-    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b, correlation))
+    var_a = a.var if isinstance(a, Uncertain) else zero
+    var_b = b.var if isinstance(b, Uncertain) else zero
+    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b, value_of(correlation)))
 
 
 def _reduction(op: Any, *, average: bool) -> RuleFunction:
     """Σ x or Σ x / n over dims:  Var = Σ v,  or Σ v / n². Exact if elements are independent."""
 
     def apply(
-        x: Gaussian, dim: list[int] | None = None, keepdim: bool = False, **kwargs: Any
+        x: Uncertain, dim: list[int] | None = None, keepdim: bool = False, **kwargs: Any
     ) -> Gaussian:
         dims = dim or list(range(x.mean.dim()))  # no dims means all
         over_batch = any(d % x.mean.dim() == 0 for d in dims)
@@ -153,7 +169,7 @@ def _reduction(op: Any, *, average: bool) -> RuleFunction:
 
 
 for _op, _average in ((aten.mean.dim, True), (aten.sum.dim_IntList, False)):
-    register(_op, Rule(_reduction(_op, average=_average), "linear", frozenset({INDEPENDENT})))
+    RULES.add(_op)(linear_rule(_reduction(_op, average=_average)))
 
 
 def _where(condition: Tensor, a: Value, b: Value) -> Gaussian:
@@ -162,7 +178,7 @@ def _where(condition: Tensor, a: Value, b: Value) -> Gaussian:
     return broadcast(mean, torch.where(condition, var_of(a), var_of(b)))
 
 
-def _masked_fill(x: Gaussian, mask: Tensor, value: float) -> Gaussian:
+def _masked_fill(x: Uncertain, mask: Tensor, value: float) -> Gaussian:
     """Put a certain value where the mask says so. Exact."""
     return broadcast(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))
 

@@ -1,11 +1,11 @@
-"""Dropout: where the doubt comes from.
+"""Dropout: where the uncertainty comes from.
 
 ``p`` is the probability to DROP, as in PyTorch; q = 1 − p. (The paper's p is our q.)
 A rate of 0 adds nothing, and a certain input then stays certain.
 
-The variance that leaves has two parts, the one that came in and the masks' own. Elements share the
-first and not the second, so a layer that sums them needs the first inflated: ``calibrate`` finds by
-how much (``inherited``; and ``fresh``, where channels drop as a whole).
+The variance that leaves has two parts: what came in, and the masks' own. Elements share the first
+and not the second, so a layer that sums them needs the first inflated. ``calibrate`` finds by how
+much (``Parts``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import math
 import torch
 from torch import Tensor
 
+from onesigma.rules.corrections import Parts
 from onesigma.rules.table import Rule, RuleTable, rule
-from onesigma.values.gaussian import Gaussian, Value
+from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
 
@@ -24,23 +25,23 @@ aten = torch.ops.aten
 _ALPHA_DROPPED = -1.7580993408473766
 # Every dropout op of torch takes (input, p, train).
 RATE_ARGUMENT = 1
+UNCORRECTED = Parts(1.0, 1.0)
+_WHOLE_CHANNELS = "a channel's elements drop together; sums over them spread more than carried"
 
 
 def _moments(x: Value) -> tuple[Tensor, Tensor | float]:
-    return (x.mean, x.var) if isinstance(x, Gaussian) else (x, 0.0)
+    return (x.mean, x.var) if isinstance(x, Uncertain) else (x, 0.0)
 
 
-def _masked(var: Tensor | float, away: Tensor, p: float, inherited: float, fresh: float) -> Tensor:
+def _masked(var: Tensor | float, away: Tensor, p: float, parts: Parts) -> Tensor:
     """q·v + p·(v + away²), the two parts of v + p·away²; ``away`` from the value when dropped."""
-    own = fresh * p * away * away
-    share = inherited * (1 - p) + fresh * p
+    own = parts.fresh * p * away * away
+    share = parts.inherited * (1 - p) + parts.fresh * p
     return own + var if share == 1 else own + share * var
 
 
-@rule(aten.dropout.default, family="dropout", source=True)
-def dropout(
-    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
-) -> Value:
+@rule(aten.dropout.default, family="dropout", adds_noise=True, accepts=(Parts,))
+def dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
     """Inverted dropout, y = x z / q with z ~ Bernoulli(q): PyTorch, Keras, ONNX.
 
         E[y] = m,   Var[y] = (v + p m²) / q
@@ -51,30 +52,16 @@ def dropout(
     mean, var = _moments(x)
     if p == 1:  # everything is dropped, with certainty
         return torch.zeros_like(mean)
-    return Gaussian(mean, _masked(var, mean, p, inherited, fresh) / (1 - p))
+    return Gaussian(mean, _masked(var, mean, p, parts) / (1 - p))
 
 
-@rule(
-    aten.feature_dropout.default,
-    family="dropout",
-    source=True,
-    shared=True,
-    note="a channel's elements drop together; sums over them spread more than carried",
-)
-def feature_dropout(x: Value, p: float, train: bool, **parts: float) -> Value:
-    """Dropout of whole channels (Dropout1d/2d/3d): each element by itself is as in ``dropout``."""
-    return dropout(x, p, train, **parts)
-
-
-@rule(aten.alpha_dropout.default, family="dropout", source=True)
-def alpha_dropout(
-    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
-) -> Value:
+@rule(aten.alpha_dropout.default, family="dropout", adds_noise=True, accepts=(Parts,))
+def alpha_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
     """Alpha dropout, y = a (x z + α' (1 − z)) + b, which keeps mean 0 and variance 1 (SELU nets).
 
         a = (q + α'² q p)^−½,   b = −a p α'
         E[y] = a q m,   Var[y] = a² q (v + p (m − α')²)
-    Klambauer et al. 2017. Exact. The mean is NOT the eval network's, for eval skips a and b.
+    Klambauer et al. 2017. Exact. The mean is NOT the eval network's, because eval skips a and b.
     """
     if p == 0:
         return x
@@ -83,25 +70,25 @@ def alpha_dropout(
         return torch.zeros_like(mean)
     q = 1 - p
     a = 1 / math.sqrt(q + _ALPHA_DROPPED**2 * q * p)
-    away = mean - _ALPHA_DROPPED
-    return Gaussian(a * q * mean, a * a * q * _masked(var, away, p, inherited, fresh))
+    return Gaussian(a * q * mean, a * a * q * _masked(var, mean - _ALPHA_DROPPED, p, parts))
 
 
-@rule(
-    aten.feature_alpha_dropout.default,
-    family="dropout",
-    source=True,
-    shared=True,
-    note="a channel's elements drop together; sums over them spread more than carried",
-)
-def feature_alpha_dropout(x: Value, p: float, train: bool, **parts: float) -> Value:
-    """Alpha dropout of whole channels."""
-    return alpha_dropout(x, p, train, **parts)
+# Whole channels (Dropout1d/2d/3d): each element by itself is as above.
+for _op, _function in (
+    (aten.feature_dropout.default, dropout),
+    (aten.feature_alpha_dropout.default, alpha_dropout),
+):
+    rule(
+        _op,
+        family="dropout",
+        note=_WHOLE_CHANNELS,
+        adds_noise=True,
+        shares_noise=True,
+        accepts=(Parts,),
+    )(_function)
 
 
-def classic_dropout(
-    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
-) -> Value:
+def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
     """Classic dropout, y = x z with z ~ Bernoulli(q): no scaling in training, as in the paper.
 
         E[y] = q m,   Var[y] = q (v + m²) − q² m² = q (v + p m²)
@@ -111,8 +98,10 @@ def classic_dropout(
         return x
     mean, var = _moments(x)
     q = 1 - p
-    return Gaussian(q * mean, q * _masked(var, mean, p, inherited, fresh))
+    return Gaussian(q * mean, q * _masked(var, mean, p, parts))
 
 
 # For networks trained with classic dropout: merged over the common table.
-CLASSIC: RuleTable = {aten.dropout.default: Rule(classic_dropout, "dropout", source=True)}
+CLASSIC: RuleTable = {
+    aten.dropout.default: Rule(classic_dropout, "dropout", adds_noise=True, accepts=(Parts,))
+}

@@ -12,12 +12,15 @@ merged over the common table; an op that has none here sees the variance in full
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from onesigma.moments.uniform import HALF_WIDTH, relu_of_uniform
+from onesigma.rules.corrections import Gain, Parts
+from onesigma.rules.dropout import UNCORRECTED, dropout
 from onesigma.rules.table import (
     ALWAYS_APPROXIMATE,
     INDEPENDENT,
@@ -28,7 +31,7 @@ from onesigma.rules.table import (
     RuleFunction,
 )
 from onesigma.values.factored import Factored, Flattened, factored
-from onesigma.values.gaussian import Gaussian, Value
+from onesigma.values.gaussian import Uncertain, Value
 
 aten = torch.ops.aten
 
@@ -56,10 +59,10 @@ def rank_one(weight: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _convolution(op: Op, dims: int) -> RuleFunction:
-    def apply(x: Gaussian, weight: Tensor, *rest: Any) -> Gaussian:
+    def apply(x: Uncertain, weight: Tensor, *rest: Any) -> Uncertain:
         groups = rest[_GROUPS] if len(rest) > _GROUPS else 1
         if weight.shape[1] == 1:  # one channel for each filter: there is nothing to sum
-            return RULES[op].function(x, weight, *rest)  # type: ignore[no-any-return]
+            return RULES[op].apply((x, weight, *rest), {})  # type: ignore[no-any-return]
         filters, channels, taps = rank_one(weight, groups)
         field = channel_sum(factored(x), channels)
         position = op(field, taps.unsqueeze(1), None, *rest[1:_GROUPS], *rest[_GROUPS:])
@@ -73,7 +76,7 @@ def _convolution(op: Op, dims: int) -> RuleFunction:
     return apply
 
 
-def _linear(x: Gaussian, weight: Tensor, bias: Tensor | None = None) -> Gaussian:
+def _linear(x: Uncertain, weight: Tensor, bias: Tensor | None = None) -> Uncertain:
     """As a convolution whose inputs are all channels, or, if they were flattened, with positions:
 
     b[c, i] ≈ b_c · g_i
@@ -130,26 +133,24 @@ def _sums(field: Tensor, channels: Tensor, dim: int) -> Tensor:
     return convolution(field, weight, None, [1] * dims, [0] * dims, [1] * dims, len(channels))  # type: ignore[no-any-return]
 
 
-def _dropout(
-    x: Value, p: float, train: bool, *, inherited: float = 1.0, fresh: float = 1.0
-) -> Value:
+def _dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
     """As ``rules.dropout.dropout``: (v + p m²) / q, the squares left to what comes next."""
     if p in (0, 1):
-        return RULES[aten.dropout.default].function(x, p, train)  # type: ignore[no-any-return]
+        return dropout(x, p, train)
     if isinstance(x, Flattened):
-        inside = _dropout(x.inside, p, train, inherited=inherited, fresh=fresh)
+        inside = _dropout(x.inside, p, train, parts=parts)
         assert isinstance(inside, Factored)
         return Flattened(x.mean, inside)
     value, q = factored(x), 1 - p
-    share = inherited * q + fresh * p
-    square = (share * value.square + fresh * p) / q
+    share = parts.inherited * q + parts.fresh * p
+    square = (share * value.square + parts.fresh * p) / q
     return Factored(value.mean, value.scale * (share / q), value.position, value.gate, square)
 
 
-def _relu(x: Gaussian) -> Gaussian:
+def _relu(x: Uncertain) -> Uncertain:
     """Taken as uniform, not normal, where the variance is a product of a field and a scale."""
     if not isinstance(x, Factored) or x.position is None or x.gate is not None or x.square:
-        return RULES[aten.relu.default].function(x)  # type: ignore[no-any-return]
+        return RULES[aten.relu.default].apply((x,), {})  # type: ignore[no-any-return]
     root = torch.sqrt(x.position.clamp(min=torch.finfo(x.mean.dtype).tiny))
     width = HALF_WIDTH * torch.as_tensor(x.scale).sqrt().clamp(min=1e-12)
     inverse = 1 / root
@@ -164,30 +165,37 @@ def _relu(x: Gaussian) -> Gaussian:
 
 
 def _flatten(op: Op) -> RuleFunction:
-    def apply(x: Gaussian, *args: Any) -> Gaussian:
+    def apply(x: Uncertain, *args: Any) -> Uncertain:
         mean = op(x.mean, *args)
         whole = mean.dim() == 2 and mean.shape[1] == x.mean[0].numel()
         if not isinstance(x, Factored) or not whole or x.mean.dim() - 2 not in _CONVOLUTIONS:
-            return RULES[op].function(x, *args)  # type: ignore[no-any-return]
+            return RULES[op].apply((x, *args), {})  # type: ignore[no-any-return]
         return Flattened(mean, x)
 
     return apply
 
 
-_ASSUMES = frozenset({INDEPENDENT, ALWAYS_APPROXIMATE})
+_LAYER = Rule(
+    None,
+    "linear",
+    frozenset({INDEPENDENT, ALWAYS_APPROXIMATE}),
+    _NOTE,
+    accepts=(Gain,),
+    linear_in_variance=True,
+)
 LOWRANK: dict[Op, Rule] = {
     **{
-        op: Rule(_convolution(op, dims), "linear", _ASSUMES, _NOTE)
+        op: replace(_LAYER, function=_convolution(op, dims))
         for dims, ops in _CONVOLUTIONS.items()
         for op in ops
     },
-    aten.linear.default: Rule(_linear, "linear", _ASSUMES, _NOTE),
-    aten.dropout.default: Rule(_dropout, "dropout", source=True),
+    aten.linear.default: replace(_LAYER, function=_linear),
+    aten.dropout.default: Rule(_dropout, "dropout", adds_noise=True, accepts=(Parts,)),
     aten.relu.default: Rule(
-        _relu, "elementwise", frozenset({NORMAL, ALWAYS_APPROXIMATE}), "as if uniform"
+        _relu, "elementwise", frozenset({NORMAL, ALWAYS_APPROXIMATE}), "as if uniform", bends=True
     ),
     **{
-        op: Rule(_flatten(op), "passthrough")
+        op: Rule(_flatten(op), "passthrough", moves_only=True)
         for op in (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
     },
 }

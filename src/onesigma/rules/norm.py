@@ -7,7 +7,7 @@ from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
 from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, rule
-from onesigma.values.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 aten = torch.ops.aten
 
@@ -20,7 +20,7 @@ def _per_channel(values: Tensor, like: Tensor) -> Tensor:
 
 @rule(aten.batch_norm.default, family="norm")
 def batch_norm(
-    x: Gaussian,
+    x: Uncertain,
     weight: Tensor | None,
     bias: Tensor | None,
     running_mean: Tensor | None,
@@ -29,7 +29,7 @@ def batch_norm(
     momentum: float,
     eps: float,
     cudnn_enabled: bool,
-) -> Gaussian:
+) -> Uncertain:
     """Batch norm in eval: E[y] = g m + c,  Var[y] = g² v,  g = γ / √(running_var + eps). Exact."""
     if training or running_var is None:
         raise UnsupportedOp(
@@ -46,7 +46,7 @@ def batch_norm(
 
 @rule(aten.instance_norm.default, family="norm", assumes=(ALWAYS_APPROXIMATE,), note=_FROM_MEANS)
 def instance_norm(
-    x: Gaussian,
+    x: Uncertain,
     weight: Tensor | None,
     bias: Tensor | None,
     running_mean: Tensor | None,
@@ -55,7 +55,7 @@ def instance_norm(
     momentum: float,
     eps: float,
     cudnn_enabled: bool,
-) -> Gaussian:
+) -> Uncertain:
     """Instance norm: as ``batch_norm`` with stored statistics, else as ``group_norm``."""
     if not use_input_stats:
         return batch_norm(
@@ -71,7 +71,7 @@ def instance_norm(
     note=_FROM_MEANS,
 )
 def group_norm(
-    x: Gaussian,
+    x: Uncertain,
     num_groups: int,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -93,7 +93,7 @@ def group_norm(
     note=_FROM_MEANS,
 )
 def layer_norm(
-    x: Gaussian,
+    x: Uncertain,
     normalized_shape: list[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -108,7 +108,7 @@ def layer_norm(
     return Gaussian(mean if bias is None else mean + bias, var)
 
 
-def _standardise(x: Gaussian, dims: list[int], eps: float) -> Gaussian:
+def _standardise(x: Uncertain, dims: list[int], eps: float) -> Gaussian:
     """Take away the mean over n elements and divide by their standard deviation.
 
         c = avg(m),   σ² = avg((m − c)²) + (1 − 1/n) avg(v)
@@ -128,7 +128,7 @@ def _standardise(x: Gaussian, dims: list[int], eps: float) -> Gaussian:
     return Gaussian(centred * inverse, var * inverse * inverse)
 
 
-def _scaled(x: Gaussian, weight: Tensor | None, bias: Tensor | None) -> Gaussian:
+def _scaled(x: Uncertain, weight: Tensor | None, bias: Tensor | None) -> Gaussian:
     mean, var = x.mean, x.var
     if weight is not None:
         gain = _per_channel(weight, mean)

@@ -13,16 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onesigma.moments.piecewise import maximum
+from onesigma.rules.corrections import MaximumCorrelation, value_of
 from onesigma.rules.table import (
     ALWAYS_APPROXIMATE,
     INDEPENDENT,
     NORMAL,
+    RULES,
     Op,
     Rule,
     RuleFunction,
-    register,
+    linear_rule,
 )
-from onesigma.values.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 aten = torch.ops.aten
 
@@ -45,7 +47,7 @@ def _average_pool(op: Op, dims: int) -> RuleFunction:
     """
 
     def apply(
-        x: Gaussian,
+        x: Uncertain,
         kernel_size: list[int],
         stride: Sequence[int] = (),
         padding: Sequence[int] = (0,),
@@ -82,7 +84,7 @@ def _window_count(
 def _adaptive_average_pool(op: Op, dims: int) -> RuleFunction:
     """As ``_average_pool``; the windows may differ in size when the sizes do not divide."""
 
-    def apply(x: Gaussian, output_size: list[int]) -> Gaussian:
+    def apply(x: Uncertain, output_size: list[int]) -> Gaussian:
         mean, var = op(x.mean, output_size), op(x.var, output_size)
         for axis in range(-dims, 0):
             low, high = _adaptive_windows(x.mean.shape[axis], mean.shape[axis])
@@ -104,14 +106,14 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
     """Maximum over a window, member by member. Exact for one pair of normals."""
 
     def apply(
-        x: Gaussian,
+        x: Uncertain,
         kernel_size: list[int],
         stride: Sequence[int] = (),
         padding: Sequence[int] = (0,),
         dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
         *,
-        correlation: float = 0.0,
+        correlation: MaximumCorrelation | None = None,
     ) -> Gaussian:
         kernel, step = _sizes(kernel_size, dims), _sizes(stride or kernel_size, dims)
         pad, spacing = _sizes(padding, dims), _sizes(dilation, dims)
@@ -135,7 +137,7 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
                 for o, d, n, s in zip(offset, spacing, out, step, strict=True)
             )
             members.append((mean[(..., *window)], var[(..., *window)]))
-        return Gaussian(*maximum_of(members, correlation))
+        return Gaussian(*maximum_of(members, value_of(correlation)))
 
     return apply
 
@@ -155,13 +157,15 @@ def maximum_of(
 def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
     """Maximum over adaptive windows; returns (values, indices) as the op does."""
 
-    def apply(x: Gaussian, output_size: list[int], *, correlation: float = 0.0) -> list[Any]:
+    def apply(
+        x: Uncertain, output_size: list[int], *, correlation: MaximumCorrelation | None = None
+    ) -> list[Any]:
         _, indices = op(x.mean, output_size)
         value = x.expanded()
         for axis, windows in zip(range(-dims, 0), _sizes(output_size, dims), strict=True):
             low, high = _adaptive_windows(value.mean.shape[axis], windows)
             parts = [
-                _maximum_along(value, axis, start, stop, correlation)
+                _maximum_along(value, axis, start, stop, value_of(correlation))
                 for start, stop in zip(low, high, strict=True)
             ]
             value = Gaussian(
@@ -172,50 +176,47 @@ def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
     return apply
 
 
-def _maximum_along(x: Gaussian, axis: int, start: int, stop: int, correlation: float) -> Gaussian:
+def _maximum_along(x: Uncertain, axis: int, start: int, stop: int, correlation: float) -> Gaussian:
     members = [(x.mean.narrow(axis, i, 1), x.var.narrow(axis, i, 1)) for i in range(start, stop)]
     return Gaussian(*maximum_of(members, correlation))
 
 
 def _maximum_over(
-    x: Gaussian, dim: Sequence[int] = (), keepdim: bool = False, *, correlation: float = 0.0
+    x: Uncertain,
+    dim: Sequence[int] = (),
+    keepdim: bool = False,
+    *,
+    correlation: MaximumCorrelation | None = None,
 ) -> Gaussian:
     """The largest over whole dims (global max pooling)."""
     value = x.expanded()
     dims = dim or range(value.mean.dim())  # no dims means all
     for axis in sorted((d % value.mean.dim() for d in dims), reverse=True):
-        value = _maximum_along(value, axis, 0, value.mean.shape[axis], correlation)
+        value = _maximum_along(value, axis, 0, value.mean.shape[axis], value_of(correlation))
         if not keepdim:
             value = Gaussian(value.mean.squeeze(axis), value.var.squeeze(axis))
     return value
 
 
-_MAXIMUM = frozenset({INDEPENDENT, NORMAL, ALWAYS_APPROXIMATE})  # exact for two members alone
-_AVERAGE = frozenset({INDEPENDENT})
-for _dims, _op in enumerate(
-    (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), 1
-):
-    register(_op, Rule(_average_pool(_op, _dims), "linear", _AVERAGE))
-for _dims, _op in enumerate(
-    (
-        aten.adaptive_avg_pool1d.default,
-        aten.adaptive_avg_pool2d.default,
-        aten.adaptive_avg_pool3d.default,
-    ),
-    1,
-):
-    register(_op, Rule(_adaptive_average_pool(_op, _dims), "linear", _AVERAGE))
-for _dims, _op in enumerate(
-    (aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default), 1
-):
-    register(_op, Rule(_max_pool(_op, _dims), "maximum", _MAXIMUM, _CLARK))
-for _dims, _op in enumerate(
-    (
-        aten.adaptive_max_pool1d.default,
-        aten.adaptive_max_pool2d.default,
-        aten.adaptive_max_pool3d.default,
-    ),
-    1,
-):
-    register(_op, Rule(_adaptive_max_pool(_op, _dims), "maximum", _MAXIMUM, _CLARK))
-register(aten.amax.default, Rule(_maximum_over, "maximum", _MAXIMUM, _CLARK))
+def _maximum_rule(function: RuleFunction) -> Rule:
+    return Rule(
+        function,
+        "maximum",
+        frozenset({INDEPENDENT, NORMAL, ALWAYS_APPROXIMATE}),  # exact for two members alone
+        _CLARK,
+        accepts=(MaximumCorrelation,),
+        is_maximum=True,
+        bends=True,
+    )
+
+
+for _dims in (1, 2, 3):
+    _op = getattr(aten, f"avg_pool{_dims}d").default
+    RULES.add(_op)(linear_rule(_average_pool(_op, _dims)))
+    _op = getattr(aten, f"adaptive_avg_pool{_dims}d").default
+    RULES.add(_op)(linear_rule(_adaptive_average_pool(_op, _dims)))
+    _op = getattr(aten, f"max_pool{_dims}d").default
+    RULES.add(_op)(_maximum_rule(_max_pool(_op, _dims)))
+    _op = getattr(aten, f"adaptive_max_pool{_dims}d").default
+    RULES.add(_op)(_maximum_rule(_adaptive_max_pool(_op, _dims)))
+RULES.add(aten.amax.default)(_maximum_rule(_maximum_over))

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onesigma.rules.table import INDEPENDENT, Op, Rule, RuleFunction, register
-from onesigma.values.gaussian import Gaussian
+from onesigma.rules.table import RULES, Op, RuleFunction, linear_rule
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 aten = torch.ops.aten
 
@@ -20,7 +20,7 @@ def _interpolation(op: Op, dims: int) -> RuleFunction:
     Exact if the elements of the input are independent.
     """
 
-    def apply(x: Gaussian, *args: Any) -> Gaussian:
+    def apply(x: Uncertain, *args: Any) -> Gaussian:
         var = x.var
         for axis in range(dims):
             weights = _axis_weights(op, x.mean, axis, dims, args)
@@ -56,4 +56,4 @@ for _dims, _op in enumerate(
     ),
     1,
 ):
-    register(_op, Rule(_interpolation(_op, _dims), "linear", frozenset({INDEPENDENT})))
+    RULES.add(_op)(linear_rule(_interpolation(_op, _dims)))

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from onesigma.rules.table import (
+    RULES,
     Op,
     Rule,
     RuleFunction,
     passthrough,
-    register,
     rule,
 )
-from onesigma.values.gaussian import Gaussian, Value
+from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
 
@@ -70,56 +70,56 @@ passthrough(
 )
 
 
-@rule(aten.view.default, family="passthrough")
-def view(x: Gaussian, shape: list[int]) -> Gaussian:
+@rule(aten.view.default, family="passthrough", moves_only=True)
+def view(x: Uncertain, shape: list[int]) -> Gaussian:
     """A view of the mean need not be one of the variance, whose batch may be expanded from 1."""
     return Gaussian(aten.view.default(x.mean, shape), aten.reshape.default(x.expanded().var, shape))
 
 
-@rule(operator.getitem, family="passthrough")
+@rule(operator.getitem, family="passthrough", moves_only=True)
 def getitem(values: Sequence[Value], index: int) -> Value:
     """Take one of several outputs (split, chunk, unbind)."""
     return values[index]
 
 
-@rule(aten.sym_size.int, family="passthrough")
-def sym_size(x: Gaussian, dim: int) -> int:
+@rule(aten.sym_size.int, family="passthrough", moves_only=True)
+def sym_size(x: Uncertain, dim: int) -> int:
     """A shape is certain."""
     return x.mean.shape[dim]
 
 
 def _join(op: Op) -> RuleFunction:
-    """Join along a dimension. Parts that are certain get zeros, for there is no other way."""
+    """Join along a dimension. Parts that are certain get zeros: there is no other way."""
 
     def apply(values: Sequence[Value], dim: int = 0) -> Gaussian:
-        means = [x.mean if isinstance(x, Gaussian) else x for x in values]
+        means = [x.mean if isinstance(x, Uncertain) else x for x in values]
         return Gaussian(op(means, dim), op([_full_var(x) for x in values], dim))
 
     return apply
 
 
 for _op in (aten.cat.default, aten.stack.default):
-    register(_op, Rule(_join(_op), "passthrough"))
+    RULES.add(_op)(Rule(_join(_op), "passthrough", moves_only=True))
 
 
 def _full_var(x: Value) -> Tensor:
-    return x.expanded().var if isinstance(x, Gaussian) else torch.zeros_like(x)
+    return x.expanded().var if isinstance(x, Uncertain) else torch.zeros_like(x)
 
 
-@rule(aten.pad.default, family="passthrough")
-def pad(x: Gaussian, pad: list[int], mode: str = "constant", value: float | None = None) -> Value:
+@rule(aten.pad.default, family="passthrough", moves_only=True)
+def pad(x: Uncertain, pad: list[int], mode: str = "constant", value: float | None = None) -> Value:
     """Constant padding adds certain values; the other modes copy elements. Exact."""
     mean = aten.pad.default(x.mean, pad, mode, value)
     return Gaussian(mean, aten.pad.default(_var_to_pad(x, pad), pad, mode, None))
 
 
-@rule(aten.constant_pad_nd.default, family="passthrough")
-def constant_pad_nd(x: Gaussian, pad: list[int], value: float = 0) -> Gaussian:
+@rule(aten.constant_pad_nd.default, family="passthrough", moves_only=True)
+def constant_pad_nd(x: Uncertain, pad: list[int], value: float = 0) -> Gaussian:
     """Padding adds certain values. Exact."""
     mean = aten.constant_pad_nd.default(x.mean, pad, value)
     return Gaussian(mean, aten.constant_pad_nd.default(_var_to_pad(x, pad), pad))
 
 
-def _var_to_pad(x: Gaussian, pad: list[int]) -> Tensor:
+def _var_to_pad(x: Uncertain, pad: list[int]) -> Tensor:
     """In full shape if the batch itself is padded."""
     return x.expanded().var if len(pad) == 2 * x.mean.dim() else x.var

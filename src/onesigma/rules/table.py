@@ -1,8 +1,8 @@
 """The one table of rules, and the few words it is written in.
 
-A rule has the signature of its op; where the op takes a ``Tensor``, the rule may meet a
-``Gaussian``. It returns what the op returns, made of ordinary torch ops, so that every target
-gets it for free. Pick a family before you write a function:
+A rule has the signature of its op; where the op takes a ``Tensor``, the rule may meet an
+``Uncertain`` value. It returns what the op returns, made of ordinary torch ops, so that every
+target gets it free. Pick a family before you write a function:
 
     passthrough(op, …)          moves elements around: mean and var move alike
     linear(op, …)               op(m, w, b) and op(v, w², no bias)
@@ -21,7 +21,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from onesigma.values.gaussian import Gaussian
+from onesigma.errors import UnsupportedOp
+from onesigma.registry import Registry
+from onesigma.rules.corrections import Correction, Gain, constant
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 Op: TypeAlias = Callable[..., Any]
 RuleFunction: TypeAlias = Callable[..., Any]
@@ -44,38 +47,59 @@ SEPARATE, ALWAYS_APPROXIMATE = Assumption.SEPARATE, Assumption.ALWAYS_APPROXIMAT
 
 @dataclass(frozen=True)
 class Rule:
-    """How one op treats uncertain inputs.
+    """How one op treats uncertain inputs. Passes and calibration ask for its traits.
 
     Attributes:
-        function: called like the op.
-        family: the word it was registered by.
+        function: called like the op; None refuses it.
+        family: the word it was registered by, for the report. Nothing decides by it.
         assumes: what makes it exact; with ``ALWAYS_APPROXIMATE`` in it, nothing does.
         note: how it approximates, or why it refuses.
-        source: True if it makes uncertain what was certain (dropout).
-        shared: True if elements of its output share noise (channel dropout, copies).
+        accepts: the kinds of correction that it can be given, in the order they are fitted.
+        adds_noise: it makes uncertain what was certain (dropout).
+        shares_noise: elements of its output share noise (channel dropout, copies).
+        moves_only: it only moves, copies or drops elements.
+        linear_in_variance: op(v, w²) with the weight as second argument.
+        bends: it is not linear: what is normal comes out not normal.
+        multiplies: two uncertain inputs are multiplied, which bends too.
+        is_maximum: the largest of several members.
     """
 
-    function: RuleFunction
+    function: RuleFunction | None
     family: str
     assumes: frozenset[Assumption] = frozenset()
     note: str = ""
-    source: bool = False
-    shared: bool = False
+    accepts: tuple[type[Correction], ...] = ()
+    adds_noise: bool = False
+    shares_noise: bool = False
+    moves_only: bool = False
+    linear_in_variance: bool = False
+    bends: bool = False
+    multiplies: bool = False
+    is_maximum: bool = False
 
     @property
     def refuses(self) -> bool:
-        return self.family == "refuse"
+        return self.function is None
+
+    def apply(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        corrections: tuple[Correction, ...] = (),
+    ) -> Any:
+        """Call the function; corrections are keywords, and a gain multiplies the variance."""
+        if self.function is None:
+            raise UnsupportedOp(self.note)
+        keywords = {each.keyword: each for each in corrections if each.keyword}
+        value = self.function(*args, **kwargs, **keywords)
+        for each in corrections:
+            if isinstance(each, Gain) and isinstance(value, Uncertain):
+                value = value.scaled(constant(each.factor, value.mean), value.mean)
+        return value
 
 
 RuleTable: TypeAlias = Mapping[Op, Rule]
-RULES: dict[Op, Rule] = {}
-
-
-def register(op: Op, rule: Rule, *, replace: bool = False) -> None:
-    """Put a rule into the table. A second rule for an op is an error unless it says so."""
-    if op in RULES and not replace:
-        raise ValueError(f"{op} has a rule already; pass replace=True to put yours in its place.")
-    RULES[op] = rule
+RULES: Registry[Op, Rule] = Registry()
 
 
 def rule(
@@ -83,58 +107,53 @@ def rule(
     family: str = "own",
     assumes: tuple[Assumption, ...] = (),
     note: str = "",
-    source: bool = False,
-    shared: bool = False,
     replace: bool = False,
+    **traits: Any,
 ) -> Callable[[RuleT], RuleT]:
     """Register the decorated function as the rule of one or more ops.
 
-    The function has the op's own signature. Where the op takes a tensor it may be handed a
-    ``Gaussian`` (fields ``mean`` and ``var``), and it is called only if at least one is.
+    The function has the op's own signature. Where the op takes a tensor it may get an uncertain
+    value (``mean`` and ``var``), and it is called only if at least one input is uncertain.
 
     Args:
         ops: torch ops as they appear in exported graphs, e.g. ``torch.ops.aten.sin.default``.
-        family: the word the report shows for it.
+        family: the word that the report shows for it.
         assumes: what makes the rule exact (see ``Assumption``); shown in the report.
         note: one line for the report: how the rule approximates.
-        source: the op makes certain input uncertain, so call the rule for certain input too.
-        shared: neighbouring elements share the noise it adds (channel dropout).
         replace: put this rule in the place of an existing one.
+        traits: those of ``Rule``, e.g. ``adds_noise=True`` for an op that makes certain input
+            uncertain, or ``bends=True`` for a function that is not linear.
 
     Example:
-        >>> @onesigma.rule(torch.ops.aten.sin.default, note="first order")
+        >>> @onesigma.rule(torch.ops.aten.sin.default, note="first order", bends=True)
         ... def sin(x):
         ...     return onesigma.Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
     """
 
-    def add(function: RuleT) -> RuleT:
-        entry = Rule(function, family, frozenset(assumes), note, source, shared)
-        for op in ops:
-            register(op, entry, replace=replace)
+    def register(function: RuleT) -> RuleT:
+        entry = Rule(function, family, frozenset(assumes), note, **traits)
+        RULES.add(*ops, replace=replace)(entry)
         return function
 
-    return add
+    return register
 
 
 def passthrough(*ops: Op, copies: bool = False) -> None:
     """Ops that only move, copy or drop elements: the same op on mean and on var. Exact."""
     for op in ops:
-        register(op, Rule(_passthrough(op), "passthrough", shared=copies))
+        entry = Rule(_passthrough(op), "passthrough", moves_only=True, shares_noise=copies)
+        RULES.add(op)(entry)
 
 
 def _passthrough(op: Op) -> RuleFunction:
-    def apply(x: Gaussian, *args: Any, **kwargs: Any) -> Any:
+    def apply(x: Uncertain, *args: Any, **kwargs: Any) -> Any:
         full = x.expanded()
-        return pair(op(full.mean, *args, **kwargs), op(full.var, *args, **kwargs))
+        mean, var = op(full.mean, *args, **kwargs), op(full.var, *args, **kwargs)
+        if isinstance(mean, list | tuple):  # split and chunk return lists
+            return [Gaussian(m, v) for m, v in zip(mean, var, strict=True)]
+        return Gaussian(mean, var)
 
     return apply
-
-
-def pair(mean: Any, var: Any) -> Any:
-    """Zip the results of an op on means and on variances; split and chunk return lists."""
-    if isinstance(mean, list | tuple):
-        return [Gaussian(m, v) for m, v in zip(mean, var, strict=True)]
-    return Gaussian(mean, var)
 
 
 def linear(*ops: Op, weight: int = 1, bias: int | None = 2) -> None:
@@ -144,12 +163,17 @@ def linear(*ops: Op, weight: int = 1, bias: int | None = 2) -> None:
     Exact if the elements of the input are independent. v → 0 gives op(m), 0.
     """
     for op in ops:
-        entry = Rule(_linear(op, weight, bias), "linear", frozenset({INDEPENDENT}))
-        register(op, entry)
+        function = _linear(op, weight, bias)
+        RULES.add(op)(linear_rule(function, linear_in_variance=True))
+
+
+def linear_rule(function: RuleFunction, family: str = "linear", **traits: Any) -> Rule:
+    """A sum of elements with fixed weights: it takes them as independent, and a gain mends that."""
+    return Rule(function, family, frozenset({INDEPENDENT}), accepts=(Gain,), **traits)
 
 
 def _linear(op: Op, weight: int, bias: int | None) -> RuleFunction:
-    def apply(x: Gaussian, *rest: Any, **kwargs: Any) -> Gaussian:
+    def apply(x: Uncertain, *rest: Any, **kwargs: Any) -> Gaussian:
         squared = [x.var, *rest]
         squared[weight] = squared[weight] * squared[weight]
         if bias is not None and len(squared) > bias:
@@ -165,22 +189,17 @@ def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -
     ``moments(op, mean, var, *args)`` returns the output's mean and variance for a normal input.
     """
 
-    def apply(x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
+    def apply(x: Uncertain, *args: Any, **kwargs: Any) -> Gaussian:
         return Gaussian(*moments(op, x.mean, x.var, *args, **kwargs))
 
-    register(op, Rule(apply, "elementwise", frozenset({NORMAL}), note))
+    RULES.add(op)(Rule(apply, "elementwise", frozenset({NORMAL}), note, bends=True))
 
 
-def composed(op: Op, function: RuleFunction, *, assumes: tuple[Assumption, ...] = ()) -> None:
+def composed(op: Op, function: RuleFunction) -> None:
     """An op written by other rules."""
-    register(op, Rule(function, "composed", frozenset(assumes)))
+    RULES.add(op)(Rule(function, "composed"))
 
 
 def refuse(*ops: Op, why: str) -> None:
     """Ops for which no honest rule is known. Conversion stops and shows ``why``."""
-
-    def stop(*_args: Any, **_kwargs: Any) -> Any:
-        raise AssertionError("the engine refuses before it calls")
-
-    for op in ops:
-        register(op, Rule(stop, "refuse", note=why))
+    RULES.add(*ops)(Rule(None, "refuse", note=why))

@@ -83,6 +83,17 @@ def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
         root = {target: owned[key] for target, key in keys.items()}
         modules[name] = fx.GraphModule(root, graph)
     settings = Settings.from_dict(content["settings"])
+    _require_accepted(modules["source"].graph, settings)
     report = Report.from_dict(content["report"])
     prior = owned.get(_PRIOR)
     return Converted(modules["network"], modules["source"], report, settings, prior).eval()
+
+
+def _require_accepted(source: fx.Graph, settings: Settings) -> None:
+    """Corrections belong to nodes of the graph, and to rules that take that kind."""
+    targets = {node.name: node.target for node in source.nodes if node.op == "call_function"}
+    for name, corrections in settings.corrections.items():
+        rule = settings.rules.get(targets.get(name))  # type: ignore[arg-type]
+        for each in corrections:
+            if rule is None or type(each) not in rule.accepts:
+                raise FileError(f"node {name!r} takes no correction {type(each).__name__}")

@@ -1,1 +1,4 @@
-"""Values that travel through a network: a ``Tensor`` is certain, a ``Gaussian`` is not."""
+"""Values that travel through a network.
+
+A ``Tensor`` is certain; anything ``Uncertain`` is not: ``Gaussian``, ``Factored``, ``Correlated``.
+"""

@@ -2,7 +2,7 @@
 
     var = scale · position · gate + square · mean²
 
-A rule that knows nothing of this reads ``var``, and the value is an ordinary ``Gaussian`` to it.
+A rule that knows nothing of this reads ``var``, as of any uncertain value.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from onesigma.values.gaussian import Gaussian
+from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 _SAFE = 0.999
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class Factored(Gaussian):
+@dataclass(frozen=True, eq=False)
+class Factored(Uncertain):
     """An uncertain value whose variance is a product, and a share of its squared mean.
 
     Attributes:
@@ -27,24 +27,13 @@ class Factored(Gaussian):
         square: constant: how much of mean² comes on top. It may be negative, as in E[y²] − E[y]².
     """
 
-    scale: Tensor | float
-    position: Tensor | None
-    gate: Tensor | None
-    square: float
+    mean: Tensor
+    scale: Tensor | float = 1.0
+    position: Tensor | None = None
+    gate: Tensor | None = None
+    square: float = 0.0
 
-    def __init__(
-        self,
-        mean: Tensor,
-        scale: Tensor | float = 1.0,
-        position: Tensor | None = None,
-        gate: Tensor | None = None,
-        square: float = 0.0,
-    ) -> None:
-        parts = (mean, scale, position, gate, square)
-        for name, value in zip(("mean", "scale", "position", "gate", "square"), parts, strict=True):
-            object.__setattr__(self, name, value)
-
-    @property  # type: ignore[misc]
+    @property
     def var(self) -> Tensor:
         """The variance in full."""
         product, squares = self.product, self.mean * self.mean
@@ -66,38 +55,38 @@ class Factored(Gaussian):
             return self.gate if self.position is None else self.position
         return self.position * self.gate
 
-    def scaled(self, factor: Tensor | float, mean: Tensor) -> Gaussian:
-        """As of a ``Gaussian``; it stays in factors unless the squares no longer fit."""
+    def scaled(self, factor: Tensor | float, mean: Tensor) -> Uncertain:
+        """In factors again, unless the squares no longer fit."""
         if self.square:
-            return super().scaled(factor, mean)
+            return Gaussian(mean, self.var * factor)
         return Factored(mean, self.scale * factor, self.position, self.gate)
 
-    def with_mean(self, mean: Tensor) -> Gaussian:
-        """As of a ``Gaussian``; ``mean`` must equal the old one where there is a share of mean²."""
+    def with_mean(self, mean: Tensor) -> Factored:
+        """``mean`` must equal the old one where there is a share of mean²."""
         return Factored(mean, self.scale, self.position, self.gate, self.square)
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class Flattened(Gaussian):
-    """A value of channels and positions in one row, its variance still in the factors of before."""
+@dataclass(frozen=True, eq=False)
+class Flattened(Uncertain):
+    """Channels and positions in one row, with the variance still in the factors of before."""
 
+    mean: Tensor
     inside: Factored
 
-    def __init__(self, mean: Tensor, inside: Factored) -> None:
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "inside", inside)
-
-    @property  # type: ignore[misc]
+    @property
     def var(self) -> Tensor:
         """The variance in full."""
         return self.inside.expanded().var.flatten(1)
 
-    def with_mean(self, mean: Tensor) -> Gaussian:
+    def scaled(self, factor: Tensor | float, mean: Tensor) -> Uncertain:
+        return Gaussian(mean, self.var * factor)
+
+    def with_mean(self, mean: Tensor) -> Flattened:
         return Flattened(mean, self.inside)
 
 
-def factored(x: Gaussian | Tensor) -> Factored:
+def factored(x: Value) -> Factored:
     """Any value in this form: a dense variance is its own gate; a tensor has none."""
     if isinstance(x, Factored):
         return x
-    return Factored(x.mean, gate=x.var) if isinstance(x, Gaussian) else Factored(x)
+    return Factored(x.mean, gate=x.var) if isinstance(x, Uncertain) else Factored(x)

@@ -1,46 +1,71 @@
-"""The one value type: a tensor of independent normals.
+"""Uncertain values, and the plainest of them: a tensor of independent normals.
 
-A value that travels through the network is either certain, an ordinary ``Tensor``, or uncertain,
-a ``Gaussian``. Nothing uncertain is ever made up: until the first dropout (or the input prior)
-every value stays a ``Tensor`` and is computed by the very ops of the original network.
+A value that travels through the network is a ``Tensor``, which is certain, or ``Uncertain``. Until
+the first dropout (or the input prior) every value stays a ``Tensor`` and is computed by the very
+ops of the original network. No zero-variance value is ever made up.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
 
+class Uncertain(ABC):
+    """A mean, a variance that is never negative, and what rules and the head ask of them."""
+
+    if TYPE_CHECKING:
+        # For the type checker only: a dataclass would take an inherited property for a default.
+        @property
+        def mean(self) -> Tensor: ...
+
+        @property
+        def var(self) -> Tensor: ...
+
+    @abstractmethod
+    def scaled(self, factor: Tensor | float, mean: Tensor) -> Uncertain:
+        """A value with ``mean``, and ``factor`` (a constant) times this one's variance."""
+
+    @abstractmethod
+    def with_mean(self, mean: Tensor) -> Uncertain:
+        """The same variance around another mean."""
+
+    def expanded(self) -> Gaussian:
+        """Independent normals with ``var`` in full shape, for ops that need to see that shape."""
+        var = self.var
+        full = var if var.shape == self.mean.shape else var.expand_as(self.mean)
+        return Gaussian(self.mean, full)
+
+    def sample(self, draws: Tensor, class_dim: int) -> Tensor:
+        """One sample for each of the standard-normal ``draws`` (S, K), shape (…, S, K)."""
+        value = self.expanded()
+        mean, std = (t.movedim(class_dim, -1).unsqueeze(-2) for t in (value.mean, value.var.sqrt()))
+        return mean + std * draws
+
+
 @dataclass(frozen=True, eq=False)
-class Gaussian:
+class Gaussian(Uncertain):
     """One normal per element, independent of the others.
 
     ``var`` is never negative and has the shape of ``mean``, except that its batch may be 1: the
-    variance that an input prior causes is the same for every sample. It stays that small for as
-    long as the layers are linear, and is then a constant that conversion computes once.
+    variance that an input prior causes is the same for every sample. It stays that small while
+    the layers are linear, and is then a constant that conversion computes once.
     """
 
     mean: Tensor
     var: Tensor
 
-    def expanded(self) -> Gaussian:
-        """The same value with ``var`` in full shape, for ops that need to see that shape."""
-        var = self.var
-        full = var if var.shape == self.mean.shape else var.expand_as(self.mean)
-        return Gaussian(self.mean, full)
-
     def scaled(self, factor: Tensor | float, mean: Tensor) -> Gaussian:
-        """A value with ``mean``, and ``factor`` (a constant) times this one's variance."""
         return Gaussian(mean, self.var * factor)
 
     def with_mean(self, mean: Tensor) -> Gaussian:
-        """The same variance around another mean."""
         return Gaussian(mean, self.var)
 
 
-Value: TypeAlias = Tensor | Gaussian
+Value: TypeAlias = Tensor | Uncertain
 
 
 def broadcast(mean: Tensor, var: Tensor) -> Gaussian:
@@ -50,12 +75,19 @@ def broadcast(mean: Tensor, var: Tensor) -> Gaussian:
     return Gaussian(mean, var.expand_as(mean))
 
 
-def gaussians_in(values: object) -> list[Gaussian]:
-    """Every uncertain value in nested arguments, in order."""
-    if isinstance(values, Gaussian):
-        return [values]
+def is_uncertain(values: object) -> bool:
+    """Whether anything in nested arguments is uncertain."""
     if isinstance(values, dict):
         values = tuple(values.values())
     if isinstance(values, list | tuple):
-        return [found for value in values for found in gaussians_in(value)]
-    return []
+        return any(is_uncertain(value) for value in values)
+    return isinstance(values, Uncertain)
+
+
+def means_of(values: object) -> object:
+    """Nested arguments with the mean in the place of each uncertain value."""
+    if isinstance(values, list | tuple):
+        return type(values)(means_of(value) for value in values)
+    if isinstance(values, dict):
+        return {key: means_of(value) for key, value in values.items()}
+    return values.mean if isinstance(values, Uncertain) else values

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from onesigma.exporters.metadata import input_std
 from scipy.integrate import quad
 from torch import Tensor, nn
 
@@ -18,7 +19,6 @@ from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
 from onesigma.exporters import agreement
 from onesigma.exporters.agreement import columns, mismatch
-from onesigma.exporters.metadata import input_std
 from onesigma.exporters.onnx import file as target
 from onesigma.exporters.onnx import torch_writer as torch_onnx
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onesigma.calibration.choice import fit_tuning
-from onesigma.conversion import assemble, untuned
+from onesigma.calibration.choice import fit_corrections
+from onesigma.conversion import assemble, starting_corrections
 from onesigma.converted import Converted
 from onesigma.graph.flow import trace_noise
 from onesigma.lab.bench import programs
@@ -94,7 +94,7 @@ def one_passes(converted: Converted, examples: tuple[Tensor, ...]) -> dict[str, 
     made = {name: _in_mode(converted, examples, *mode) for name, mode in MODES.items()}
     if class_dim_of(converted) is not None and all(x.is_floating_point() for x in examples):
         made[CALIBRATED] = _calibrated(made[FASTEST], examples)
-    if all(converted.settings != model.settings for model in made.values()):
+    if all(converted.settings.to_dict() != model.settings.to_dict() for model in made.values()):
         made[AS_SAVED] = converted
     return made
 
@@ -103,12 +103,12 @@ def _in_mode(
     converted: Converted, examples: tuple[Tensor, ...], mean: str, variance: str
 ) -> Converted:
     """As ``convert`` would make it: calibration belongs to the mode it was made for."""
-    plain = replace(converted.settings, mean=mean, variance=variance, shift=None, covariance=False)
+    plain = replace(converted.settings, mean=mean, variance=variance, shift=None)
     prior = converted.input_var
-    rules = plain.engine()["rules"]
-    flow = trace_noise(converted.source, rules, prior=prior is not None)
-    settings = replace(plain, tuning=untuned(flow), temperature=None, abstain=None)
-    if settings == converted.settings:
+    flow = trace_noise(converted.source, plain.rules, prior=prior is not None)
+    start = starting_corrections(flow)
+    settings = replace(plain, corrections=start, temperature=None, abstain=None)
+    if settings.to_dict() == converted.settings.to_dict():
         return converted
     return assemble(converted.source, examples, converted.report, settings, prior)
 
@@ -121,10 +121,9 @@ def _calibrated(model: Converted, examples: tuple[Tensor, ...]) -> Converted:
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(16, *x.shape[1:], generator=generator).to(x) for x in examples]
     classes = model.source(*examples)[0].shape[model.settings.class_dim]
-    tuning = fit_tuning(model, *inputs, passes=10)
-    settings = replace(
-        model.settings, tuning=tuning, shift=torch.eye(classes, classes + 1).tolist()
-    )
+    found = fit_corrections(model, tuple(inputs), passes=10)
+    shift = torch.eye(classes, classes + 1)
+    settings = replace(model.settings, corrections=found, shift=shift)
     return assemble(model.source, examples, model.report, settings, model.input_var)
 
 

@@ -19,8 +19,9 @@ from onesigma import head
 from onesigma.baselines.mc_dropout import with_dropout_on
 from onesigma.conversion import convert
 from onesigma.converted import Converted
-from onesigma.exporters.agreement import columns
-from onesigma.exporters.onnx.file import OLDEST_OPSET, export
+from onesigma.exporters.answering import make_answering
+from onesigma.exporters.onnx.file import OLDEST_OPSET
+from onesigma.exporters.targets import export
 from onesigma.graph import capture
 from onesigma.storage.atomic import replacing
 
@@ -51,9 +52,7 @@ def stored(path: Path, folder: Path) -> Program:
 
 def one_pass(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> Program:
     """Ours with all that it answers; the file is what a user would export."""
-    settings, graph = converted.settings, converted.network
-    if settings.mean == "frozen" or settings.temperature or settings.abstain:
-        graph = _graph(_Answering(converted), examples)
+    graph = make_answering(converted, examples).graph
     return Program(path, graph, partial(export, converted))
 
 
@@ -102,16 +101,6 @@ def class_dim_of(converted: Converted) -> int | None:
 def behind_runs(class_dim: int) -> int:
     """The same dimension once there is one more in front, for the runs."""
     return class_dim + 1 if class_dim >= 0 else class_dim
-
-
-class _Answering(nn.Module):
-    def __init__(self, converted: Converted) -> None:
-        super().__init__()
-        self.network = converted.network
-        self.finished = converted.finished
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(columns(self.finished(self.network(*inputs))).values())
 
 
 class _Plain(nn.Module):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from onesigma.conversion import convert
 from onesigma.converted import Converted
-from onesigma.head import certain
+from onesigma.head import classify_certain
 from onesigma.prediction import Prediction
 
 
@@ -52,8 +52,8 @@ class ApDeepSense:
     @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> Prediction:
         moments = self._network(inputs)(*inputs)
-        doubt = certain(moments.mean, self.class_dim)
-        return Prediction(moments.mean, moments.var, *doubt, class_dim=self.class_dim)
+        classes = classify_certain(moments.mean, self.class_dim)
+        return Prediction(moments.mean, moments.var, **classes._asdict(), class_dim=self.class_dim)
 
     def _network(self, inputs: tuple[Tensor, ...]) -> Converted:
         if self._converted is None:

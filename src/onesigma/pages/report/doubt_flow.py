@@ -8,19 +8,18 @@ One pass of the engine; at every node, over all elements and inputs,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from onesigma.conversion import uncertain
 from onesigma.converted import Converted
-from onesigma.engine import Propagate
+from onesigma.engine import Engine
 from onesigma.graph.flow import PRIOR
 from onesigma.report import Entry
-from onesigma.values.gaussian import Gaussian
+from onesigma.values.gaussian import Uncertain
 
 
 @dataclass(frozen=True)
@@ -51,40 +50,33 @@ class Stop:
 @torch.no_grad()
 def doubt_flow(converted: Converted, inputs: Sequence[Tensor]) -> tuple[Stop, ...]:
     """Every node that carries a tensor, in order."""
-    recorder = _Recorder(converted)
-    recorder.run(*uncertain(inputs, converted.input_var))
-    return tuple(recorder.stops.values())
+    entries = {entry.node: entry for entry in converted.report.entries}
+    stops: dict[str, Stop] = {}
 
-
-class _Recorder(Propagate):
-    """The engine, noting the figures of every node; values are not kept."""
-
-    def __init__(self, converted: Converted) -> None:
-        super().__init__(converted.source, **converted.settings.engine())
-        self.entries = {entry.node: entry for entry in converted.report.entries}
-        self.noisy_inputs = converted.input_var is not None
-        self.stops: dict[str, Stop] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
+    def look(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
+        value = compute()
         parts = _parts(value)
-        if n.op in ("placeholder", "call_function") and parts:
-            entry = self.entries.get(n.name) or self._of_input(n)
-            inputs = tuple(x.name for x in n.all_input_nodes if x.name in self.stops)
-            self.stops[n.name] = Stop(entry, inputs, tuple(parts[0][0].shape[1:]), *_sizes(parts))
+        if node.op in ("placeholder", "call_function") and parts:
+            entry = entries.get(node.name) or _entry_of_input(converted, node)
+            before = tuple(x.name for x in node.all_input_nodes if x.name in stops)
+            stops[node.name] = Stop(entry, before, tuple(parts[0][0].shape[1:]), *_sizes(parts))
         return value
 
-    def _of_input(self, node: fx.Node) -> Entry:
-        status = "noise" if self.noisy_inputs else "certain"
-        note = PRIOR if self.noisy_inputs else ""
-        return Entry(node.name, "input", "input", "", "", status, note)
+    converted.propagate(inputs, look)
+    return tuple(stops.values())
+
+
+def _entry_of_input(converted: Converted, node: fx.Node) -> Entry:
+    noisy = converted.input_var is not None
+    status, note = ("noise", PRIOR) if noisy else ("certain", "")
+    return Entry(node.name, "input", "input", "", "", status, note)
 
 
 def _parts(value: Any) -> list[tuple[Tensor, Tensor | None]]:
     """Means and variances of a value, which may be a list of several."""
     if isinstance(value, list | tuple):
         return [part for each in value for part in _parts(each)]
-    if isinstance(value, Gaussian):
+    if isinstance(value, Uncertain):
         value = value.expanded()
         return [(value.mean, value.var)]
     return [(value, None)] if isinstance(value, Tensor) and value.dim() else []
