@@ -369,7 +369,7 @@ class TrainingOnly(nn.Module):
 
 
 def test_dropout_that_only_training_sees_is_named_in_the_error():
-    with pytest.raises(NoRandomness, match=r"test_convert\.py:\d+.* training mode") as error:
+    with pytest.raises(NoRandomness, match=r"test_conversion\.py:\d+.* training mode") as error:
         onesigma.convert(TrainingOnly().eval(), X)
     assert "F.dropout(x, p, self.training)" in str(error.value)
 
@@ -455,7 +455,7 @@ class Divides(nn.Module):
 
 
 def test_a_rule_that_refuses_says_where():
-    with pytest.raises(UnsupportedOp, match=r"aten\.div.*test_convert\.py:\d+.*uncertain"):
+    with pytest.raises(UnsupportedOp, match=r"aten\.div.*test_conversion\.py:\d+.*uncertain"):
         onesigma.convert(Divides().eval(), X)
 
 
@@ -472,7 +472,7 @@ class SharedMemory(nn.Module):
 
 
 def test_in_place_writes_to_shared_memory_are_refused():
-    with pytest.raises(UnsupportedOp, match=r"mul_.*test_convert\.py:\d+.*shares"):
+    with pytest.raises(UnsupportedOp, match=r"mul_.*test_conversion\.py:\d+.*shares"):
         onesigma.convert(SharedMemory().eval(), X)
 
 
@@ -507,7 +507,7 @@ class Assigns(nn.Module):
 
 
 def test_assignment_to_a_slice_is_refused():
-    with pytest.raises(UnsupportedOp, match=r"test_convert\.py:\d+"):
+    with pytest.raises(UnsupportedOp, match=r"test_conversion\.py:\d+"):
         onesigma.convert(Assigns().eval(), X)
 
 

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> None:
         words = f"{options.output}: {options.output.stat().st_size / 1e3:.0f} kB"
     else:
         exported = _exported(converted, network, options)
-        facts, words = asdict(exported) | {"path": str(exported.path)}, str(exported)
+        facts, words = asdict(exported) | {"path": str(options.output)}, str(exported)
     if options.json:
         print_json(facts | {"report": converted.report.to_dict()})
     elif not options.quiet:

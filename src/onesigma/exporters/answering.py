@@ -6,8 +6,7 @@ target writes this graph and its metadata, and knows nothing else of the model.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
@@ -17,10 +16,10 @@ from torch import Tensor, fx, nn
 
 from onesigma.converted import SOURCE, Converted, Inputs
 from onesigma.errors import ExportError, InputError
+from onesigma.exporters.without_erf import WithoutErf
 from onesigma.graph import capture
 from onesigma.graph.prepare import prepare
 from onesigma.importers.keras import as_module
-from onesigma.moments.tails import upper_probability
 from onesigma.prediction import Prediction
 from onesigma.rules.corrections import Factors
 from onesigma.runtime.model import FORMAT
@@ -144,7 +143,7 @@ class _Decided(nn.Module):
         self.erf = erf
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.network(*inputs) if self.erf else _WithoutErf(self.network).run(*inputs)
+        outputs = self.network(*inputs) if self.erf else WithoutErf(self.network).run(*inputs)
         (converted,) = self.converted
         return tuple(tensors_of(converted.decide(converted.name_outputs(outputs))).values())
 
@@ -191,39 +190,6 @@ def _beside(network: fx.GraphModule, plain: fx.GraphModule) -> fx.GraphModule:
 
 def _tensor(module: fx.GraphModule, node: fx.Node) -> object:
     return attrgetter(str(node.target))(module)
-
-
-def _erf(x: Tensor) -> Tensor:
-    return 1 - _erfc(x)
-
-
-def _erfc(x: Tensor) -> Tensor:
-    """2 P(z > √2 x), without the subtraction: its tail keeps four digits and more."""
-    return 2 * upper_probability(math.sqrt(2) * x)
-
-
-def _gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x P(z > −x); the tanh form has no erf and stays as it is."""
-    if approximate != "none":
-        return nn.functional.gelu(x, approximate=approximate)
-    return x * upper_probability(-x)
-
-
-class _WithoutErf(fx.Interpreter):
-    """Runs a graph for runtimes that lack the op Erf; to be traced, not to be deployed.
-
-    The tail probability of ``moments/tails.py`` takes its place: a fraction of two polynomials
-    times an exp. The error of erf is below 5e-7 in float32 and below 1e-7 in float64.
-    """
-
-    replacements: dict[Any, Callable[..., Tensor]] = {  # noqa: RUF012  (never changed)
-        aten.erf.default: _erf,
-        aten.erfc.default: _erfc,
-        aten.gelu.default: _gelu,
-    }
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return super().call_function(self.replacements.get(target, target), args, kwargs)
 
 
 def _describe(

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from onesigma.exporters.metadata import input_std
 from scipy.integrate import quad
 from torch import Tensor, nn
 
@@ -17,10 +16,12 @@ import onesigma
 from onesigma import Converted, ExportError, InputError, PackageError, runtime
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
-from onesigma.exporters import agreement
-from onesigma.exporters.agreement import columns, mismatch
+from onesigma.exporters import agreement, targets
+from onesigma.exporters.agreement import mismatch
+from onesigma.exporters.answering import make_answering, tensors_of
 from onesigma.exporters.onnx import file as target
 from onesigma.exporters.onnx import torch_writer as torch_onnx
+from onesigma.rules.corrections import Factors, Gain
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -46,7 +47,7 @@ def run(path: Path, *inputs: Tensor) -> dict[str, np.ndarray]:
 
 def assert_agrees(path: Path, converted: Converted, *inputs: Tensor) -> None:
     with torch.no_grad():
-        expected = columns(converted(*inputs))
+        expected = tensors_of(converted(*inputs))
     found = run(path, *inputs)
     assert list(found) == list(expected)
     assert max(mismatch(k, found[k], value) for k, value in expected.items()) < 1e-4
@@ -133,7 +134,8 @@ def test_the_prior_in_the_metadata(std, written):
     """A number, one per channel, or else its range."""
     x = torch.zeros(2, 5, 2)
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.4), nn.Linear(10, 3)).eval()
-    assert input_std(onesigma.convert(model, x, input_std=std).input_var) == pytest.approx(written)
+    answering = make_answering(onesigma.convert(model, x, input_std=std))
+    assert answering.metadata["input_std"] == pytest.approx(written)
 
 
 class Pooled(nn.Module):
@@ -207,12 +209,11 @@ def _tail(x: float, power: int) -> float:
 def test_an_existing_file_survives_a_failed_export(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"precious")
-    honest = target.largest_mismatch
     other = linear()
     with torch.no_grad():
         other.network.get_parameter("source.1.weight").mul_(1.01)
     monkeypatch.setattr(
-        target, "largest_mismatch", lambda content, _, *rest: honest(content, other, *rest)
+        targets, "compare", lambda model, _, *rest: agreement.compare(model, other, *rest)
     )
     with pytest.raises(ExportError, match=r"output 'mean' is off by .* Nothing was written"):
         onesigma.export(linear(), path)
@@ -317,7 +318,7 @@ def test_computed_sizes_stay_open(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "options", "message"),
     [
-        ("m.pt", {}, r"ends in \.onnx"),
+        ("m.pt", {}, r"ends in \.onnx, or a folder"),
         ("absent/m.onnx", {}, "not a folder"),
         ("m.onnx", {"opset": 16}, "17 to"),
         ("m.onnx", {"opset": 99}, "17 to"),
@@ -406,11 +407,15 @@ def test_a_saved_model_exports_too_and_is_not_changed(tmp_path):
     assert all(torch.equal(before[k], tensor) for k, tensor in converted.state_dict().items())
 
 
-def test_the_file_tells_what_was_tuned_in_few_words(tmp_path):
+def test_the_file_tells_what_was_corrected_in_few_words(tmp_path):
     converted = linear()
-    tuning = {"linear": {"gain": [[1.23456], [2.0]], "factors": [[0.1] * 16] * 40}}
-    tuned = converted.replaced(settings=replace(converted.settings, tuning=tuning))
-    path = onesigma.export(tuned, tmp_path / "m.onnx").path
-    (entry,) = onnx.load(path).metadata_props
-    told = json.loads(entry.value)["tuning"]
-    assert told == {"linear": {"gain": [[1.235], [2.0]], "factors": [40, 16]}}
+    gain, factors = torch.tensor([[1.23456], [2.0]]), torch.full((40, 16), 0.1)
+    found = {"linear": (Factors(factors, 0.0), Gain(gain))}
+    settings = replace(converted.settings, corrections=found)
+    path = onesigma.export(converted.with_changes(settings=settings), tmp_path / "m.onnx").path
+    assert metadata(path)["corrections"] == {
+        "linear": [
+            {"kind": "Factors", "loadings": [40, 16]},
+            {"kind": "Gain", "factor": [[1.235], [2.0]]},
+        ]
+    }

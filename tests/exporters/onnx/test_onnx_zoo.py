@@ -14,7 +14,8 @@ from models import NAMES, converted, inputs_for
 
 import onesigma
 from onesigma import runtime
-from onesigma.exporters.agreement import columns, mismatch
+from onesigma.exporters.agreement import mismatch
+from onesigma.exporters.answering import tensors_of
 from onesigma.exporters.onnx import torch_writer as torch_onnx
 
 onnx = pytest.importorskip("onnx")
@@ -46,7 +47,7 @@ def largest_mismatch(name: str, run) -> float:
     for batch in BATCHES:
         inputs = inputs_for(name, batch)
         with torch.no_grad():
-            expected = columns(converted(name)(*inputs))
+            expected = tensors_of(converted(name)(*inputs))
         found = run(*(x.numpy() for x in inputs))
         assert set(found) == set(expected)
         worst = max([worst, *(mismatch(k, found[k], value) for k, value in expected.items())])
@@ -69,7 +70,7 @@ def test_the_graph_is_plain(name, path):
     assert {node.domain for node in model.graph.node} == {""}
     assert not model.functions
     assert [o.name for o in model.graph.output] == list(
-        columns(converted(name)(*inputs_for(name, 2)))
+        tensors_of(converted(name)(*inputs_for(name, 2)))
     )
     for value in (*model.graph.input, *model.graph.output):
         assert value.type.tensor_type.shape.dim[0].dim_param == "batch"
