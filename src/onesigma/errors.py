@@ -3,7 +3,7 @@
     OnesigmaError
     ├── CaptureError      the model could not be captured as a graph
     ├── UnsupportedOp     ops without a rule, all of them at once
-    ├── NoRandomness      nothing in the model is random: there is no doubt to carry
+    ├── NoRandomness      nothing in the model is random: there is no uncertainty to carry
     ├── ModelError        the model itself is unfit (NaN weights, several outputs, …)
     ├── InputError        an example, a prior or an input of the wrong kind
     ├── FileError         a model's file is truncated, altered or of another format; or a full disk

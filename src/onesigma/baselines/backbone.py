@@ -1,4 +1,4 @@
-"""BackboneDNN: the plain network behind the same call, the baseline without doubt of its own."""
+"""BackboneDNN: the plain network behind the same call, a baseline without uncertainty."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``threshold``: when to act and when to abstain, from labelled examples, with a guarantee.
 
-With scores sᵢ (more is more doubt), wᵢ = 1 where the answer is wrong, and "act" meaning s < t:
+With scores sᵢ (more is more uncertain), wᵢ = 1 where the answer is wrong, and "act" meaning s < t:
 
 *All inputs* (default). The loss w·1[s < t] never falls as t rises, so conformal risk control
 (Angelopoulos et al. 2024) applies: with n exchangeable examples
@@ -40,10 +40,10 @@ SCORES = ("entropy", "confidence", "epistemic")
 
 @dataclass(frozen=True)
 class AbstainRule:
-    """Act where the doubt is below a threshold, abstain elsewhere; made by ``threshold``.
+    """Act where the uncertainty is below a threshold, abstain elsewhere; made by ``threshold``.
 
     Attributes:
-        score: which doubt: "entropy", "confidence" (as 1 − confidence) or "epistemic".
+        score: which uncertainty: "entropy", "confidence" (as 1 − confidence) or "epistemic".
         threshold: act if the score is below it; ∞ always acts, −∞ never does.
         risk: the promised upper limit, see ``guarantee``.
         delta: None, or the chance left that the promise about the answers acted on fails.
@@ -99,10 +99,10 @@ class AbstainRule:
         )
 
     def __str__(self) -> str:
-        doubt = "1 − confidence" if self.score == "confidence" else self.score
+        score = "1 − confidence" if self.score == "confidence" else self.score
         of = "all inputs" if self.delta is None else "the answers acted on"
         return (
-            f"act if {doubt} < {self.threshold:.4g}, else abstain\n"
+            f"act if {score} < {self.threshold:.4g}, else abstain\n"
             f"on {self.n} labelled examples: acts on {100 * self.coverage:.1f} %, "
             f"wrongly on {100 * self.observed_risk:.1f} % of {of}\n{self.guarantee}"
         )
@@ -118,7 +118,7 @@ class AbstainRule:
 
 
 def score_of(prediction: Prediction, score: str) -> Tensor:
-    """The doubt that a rule compares: more is worse."""
+    """The uncertainty that a rule compares: more is worse."""
     _require_known(score)
     if prediction.probs is None:
         raise InputError("An abstain rule needs classes: this is a regression prediction.")
@@ -151,7 +151,7 @@ def threshold(
     conditional: bool = False,
     delta: float = 0.1,
 ) -> AbstainRule:
-    """Find how much doubt to accept, from examples that training has not seen.
+    """Find how much uncertainty to accept, from examples that training has not seen.
 
     By default ``risk`` limits the share of ALL inputs that are acted on and answered wrongly; with
     ``conditional``, the share of wrong answers among those acted on, which takes more examples.
@@ -165,22 +165,24 @@ def threshold(
         conditional: limit the risk of the answers acted on.
         delta: with ``conditional``: the chance to accept that unlucky examples break the promise.
     """
-    doubt = score_of(prediction, score).detach()
-    if doubt.dim() != 1 or prediction.probs is None:
+    values = score_of(prediction, score).detach()
+    if values.dim() != 1 or prediction.probs is None:
         raise InputError(
-            f"threshold takes one label per input, and the scores have shape {tuple(doubt.shape)}: "
+            f"threshold takes one label per input, but scores have shape {tuple(values.shape)}: "
             "positions of one input are not independent examples. Reduce them to one answer first."
         )
-    rule = AbstainRule(score, -math.inf, risk, delta if conditional else None, len(doubt), 0.0, 0.0)
+    rule = AbstainRule(
+        score, -math.inf, risk, delta if conditional else None, len(values), 0.0, 0.0
+    )
     wrong = prediction.label != checked_labels(prediction.probs, labels, prediction.class_dim)
-    scores, mistakes = doubt.double().cpu().numpy(), wrong.cpu().numpy()
+    scores, mistakes = values.double().cpu().numpy(), wrong.cpu().numpy()
     if not np.isfinite(scores).all():
         raise InputError(f"The {score} of some examples is not finite: look at those inputs first.")
     cut = selective(scores, mistakes, risk, delta) if conditional else joint(scores, mistakes, risk)
     rule = replace(rule, threshold=cut)
     acted = rule(prediction)
     mistaken = int((acted & wrong).sum())
-    of = max(1, int(acted.sum())) if conditional else len(doubt)
+    of = max(1, int(acted.sum())) if conditional else len(values)
     return replace(rule, coverage=float(acted.double().mean()), observed_risk=mistaken / of)
 
 

@@ -1,10 +1,12 @@
-"""How good are the answers, and how good is the doubt: pure functions on arrays.
+"""How good are the answers, and how good is the uncertainty: pure functions on arrays.
 
 Every function takes anything `numpy.asarray` takes, CPU tensors without gradient included, and
 computes in float64. None of them plots, prints or knows where the numbers came from.
 """
 
-from onesigma.metrics.answer import (
+from onesigma.metrics.calibration import Reliability, expected_calibration_error, reliability
+from onesigma.metrics.ranking import aupr, aurc, auroc, fpr95, risk_coverage
+from onesigma.metrics.scoring import (
     accuracy,
     brier,
     f1_macro,
@@ -13,8 +15,7 @@ from onesigma.metrics.answer import (
     is_wrong,
     nll,
 )
-from onesigma.metrics.calibration import Reliability, expected_calibration_error, reliability
-from onesigma.metrics.doubt import (
+from onesigma.metrics.spotting import (
     RightAndWrong,
     Spotting,
     confidence,
@@ -24,7 +25,6 @@ from onesigma.metrics.doubt import (
     spot_errors,
     spot_foreign,
 )
-from onesigma.metrics.ranking import aupr, aurc, auroc, fpr95, risk_coverage
 
 __all__ = [
     "Reliability",

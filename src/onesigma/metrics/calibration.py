@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.metrics.answer import FloatArray, IntArray, checked
+from onesigma.metrics.scoring import FloatArray, IntArray, checked
 
 
 @dataclass(frozen=True)

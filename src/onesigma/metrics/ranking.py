@@ -1,9 +1,9 @@
-"""Does the doubt put the wrong answers above the right ones? Only the order of scores counts."""
+"""Does the uncertainty rank wrong answers above right ones? Only the order of scores counts."""
 
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.metrics.answer import FloatArray, IntArray
+from onesigma.metrics.scoring import FloatArray, IntArray
 
 
 def _checked(

@@ -1,12 +1,12 @@
-"""Scores of doubt, and whether they tell wrong answers and foreign input from the rest."""
+"""Scores of uncertainty, and whether they tell wrong answers and foreign input from the rest."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.metrics.answer import FloatArray, is_wrong
 from onesigma.metrics.ranking import aupr, auroc, fpr95
+from onesigma.metrics.scoring import FloatArray, is_wrong
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def energy(logits: npt.ArrayLike) -> FloatArray:
 
 
 def spot_errors(scores: npt.ArrayLike, probs: npt.ArrayLike, labels: npt.ArrayLike) -> Spotting:
-    """How well a score, higher for more doubt, finds the wrong answers."""
+    """How well a score, higher for more uncertainty, finds the wrong answers."""
     return _spotting(scores, is_wrong(probs, labels))
 
 

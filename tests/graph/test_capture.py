@@ -1,0 +1,275 @@
+"""Capture: the user's model untouched, every dropout site found, clear errors."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models import fresh_copy, inputs_for
+from torch import Tensor, nn
+
+import onesigma
+from onesigma import (
+    CaptureError,
+    InputError,
+    ModelError,
+    NoRandomness,
+)
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def small(p: float = 0.3, classes: int = 3) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(p), nn.Linear(8, classes)).eval()
+
+
+@pytest.mark.parametrize("name", ["residual", "norm_after_dropout", "in_place"])
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_original_is_untouched(name, mode):
+    model, x = fresh_copy(name).train(mode), inputs_for(name, 4)
+    next(model.children()).eval()  # a mixed mode, to see that flags are kept one by one
+    next(model.parameters()).requires_grad_(False)
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    before = _snapshot(model, x)
+    converted = onesigma.convert(model, x)
+    with torch.no_grad():
+        converted(*x)
+    onesigma.mc_dropout(model, 3)(*x)
+    converted.double().to(torch.float32).half()
+    after = _snapshot(model, x)
+    assert before["ids"] == after["ids"]
+    assert before["flags"] == after["flags"]
+    assert before["attributes"] == after["attributes"]
+    assert before["requires_grad"] == after["requires_grad"]
+    assert before["hooks"] == after["hooks"]
+    assert before["dtypes"] == after["dtypes"]
+    for key, value in before["state"].items():
+        assert torch.equal(value, after["state"][key])
+    assert torch.equal(before["answer"], after["answer"])
+
+
+def _snapshot(model: nn.Module, x: tuple[Tensor, ...]) -> dict:
+    with torch.no_grad():
+        answer = copy.deepcopy(model).eval()(*x)
+    return {
+        "ids": {k: (id(v), v.data_ptr()) for k, v in model.state_dict(keep_vars=True).items()},
+        "state": {k: v.clone() for k, v in model.state_dict().items()},
+        "dtypes": {k: v.dtype for k, v in model.state_dict().items()},
+        "flags": [m.training for m in model.modules()],
+        "attributes": [sorted(vars(m)) for m in model.modules()],
+        "requires_grad": [p.requires_grad for p in model.parameters()],
+        "hooks": [len(m._forward_hooks) for m in model.modules()],
+        "answer": answer,
+    }
+
+
+def test_half_precision_becomes_a_float32_copy():
+    for dtype in (torch.float16, torch.bfloat16):
+        model = small().to(dtype)
+        converted = onesigma.convert(model, X.to(dtype))
+        assert any(str(dtype) in note and "float32" in note for note in converted.report.notes)
+        prediction = converted(X.to(dtype))
+        assert prediction.mean.dtype == torch.float32
+        torch.testing.assert_close(
+            prediction.mean, model.float()(X.to(dtype).float()), rtol=1e-2, atol=1e-2
+        )
+
+
+def test_half_precision_model_under_monte_carlo():
+    model = small().half()
+    prediction = onesigma.mc_dropout(model, 4)(X.half())
+    assert bool(torch.isfinite(prediction.mean).all())
+
+
+def test_a_float64_model_takes_a_float32_example():
+    converted = onesigma.convert(small().double(), X)
+    assert converted(X.double()).mean.dtype == torch.float64
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.drop, self.head = nn.Embedding(10, 8), nn.Dropout(0.3), nn.Linear(8, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.drop(self.embed(words)).mean(1))
+
+
+def test_an_embedding_model_takes_integers():
+    converted = onesigma.convert(Words().eval(), torch.zeros(2, 5, dtype=torch.long))
+    assert converted(torch.ones(3, 5, dtype=torch.long)).probs.shape == (3, 3)
+    with pytest.raises(InputError, match="int64"):
+        converted(torch.ones(3, 5))
+
+
+class FixedBatch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(x).reshape(4, -1))
+
+
+def test_a_model_that_fixes_its_batch_is_static_and_says_so():
+    converted = onesigma.convert(FixedBatch().eval(), X)
+    assert any("batch of 4" in note for note in converted.report.notes)
+    assert converted(X).probs.shape == (4, 3)
+    with pytest.raises(InputError, match=r"\(4, 6\)"):
+        converted(X[:2])
+    assert onesigma.mc_dropout(FixedBatch().eval(), 3)(X).probs.shape == (4, 3)
+
+
+class Masked(nn.Module):
+    """An attention-like mask of −∞ before a softmax, the dropout after it: all legitimate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, float("-inf")]))
+        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(torch.softmax(x + self.mask, -1)))
+
+
+def test_a_mask_of_minus_infinity_is_no_bad_weight():
+    prediction = onesigma.convert(Masked().eval(), X)(X)
+    assert bool(torch.isfinite(prediction.mean).all())
+    assert bool(torch.isfinite(prediction.var).all())
+
+
+def test_torch_dropout_with_keywords():
+    class Keywords(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(torch.dropout(x, train=self.training, p=0.25))
+
+    (site,) = onesigma.convert(Keywords().eval(), X).report.sites
+    assert site.rate == 0.25
+
+
+def test_tied_weights():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.drop = nn.Linear(6, 6), nn.Linear(6, 6), nn.Dropout(0.3)
+            self.two.weight = self.one.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.two(self.drop(self.one(x)))
+
+    model = Tied().eval()
+    converted = onesigma.convert(model, X)
+    assert torch.equal(converted(X).mean, model(X))
+    assert sum(p.numel() for p in converted.parameters()) == sum(
+        p.numel() for p in model.parameters()
+    )
+
+
+class TrainingOnly(nn.Module):
+    def __init__(self, also: bool = False) -> None:
+        super().__init__()
+        self.also, self.drop, self.head = also, nn.Dropout(0.2), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            x = F.dropout(x, 0.5)
+        return self.head(self.drop(x) if self.also else x)
+
+
+def test_dropout_that_only_training_sees_is_named_in_the_error():
+    with pytest.raises(NoRandomness, match=r"test_\w+\.py:\d+.* training mode") as error:
+        onesigma.convert(TrainingOnly().eval(), X)
+    assert "F.dropout(x, p, self.training)" in str(error.value)
+
+
+def test_dropout_that_only_training_sees_is_reported():
+    notes = onesigma.convert(TrainingOnly(also=True).eval(), X).report.notes
+    assert len(notes) == 1
+    assert "training mode" in notes[0]
+    assert "p=0.5" in notes[0]
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(x if x.sum() > 0 else -x))
+
+
+def test_data_dependent_control_flow():
+    with pytest.raises(CaptureError, match=r"torch\.where"):
+        onesigma.convert(Branches().eval(), X)
+
+
+def test_wrong_example_shape():
+    with pytest.raises(InputError, match=r"(?s)\(4, 5\).*shaped like a real batch"):
+        onesigma.convert(small(), X[:, :5])
+    with pytest.raises(InputError, match="batch dimension"):
+        onesigma.convert(small(), torch.tensor(1.0))
+    with pytest.raises(InputError, match="not str"):
+        onesigma.convert(small(), "x")
+    with pytest.raises(InputError, match="nothing"):
+        onesigma.convert(small(), ())
+
+
+def test_integer_example_for_a_float_model():
+    with pytest.raises(InputError, match="int64"):
+        onesigma.convert(small(), torch.ones(4, 6, dtype=torch.long))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_bad_weights_are_named(bad):
+    model = small()
+    with torch.no_grad():
+        model[3].weight[0, 0] = bad
+    with pytest.raises(ModelError, match=r"3\.weight"):
+        onesigma.convert(model, X)
+
+
+def test_bad_buffers_are_named():
+    model = nn.Sequential(nn.Dropout(0.3), nn.BatchNorm1d(6), nn.Linear(6, 3)).eval()
+    model[1].running_mean[0] = float("nan")
+    with pytest.raises(ModelError, match=r"1\.running_mean"):
+        onesigma.convert(model, X)
+
+
+def test_meta_device():
+    with pytest.raises(ModelError, match="meta device"):
+        onesigma.convert(small().to("meta"), X)
+
+
+class Several(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(self.drop(x)), x
+
+
+def test_several_outputs():
+    with pytest.raises(ModelError, match=r"tuple.*Wrap the model"):
+        onesigma.convert(Several().eval(), X)
+
+
+class Uncopyable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
+        self.items = (n for n in range(3))  # a generator cannot be copied
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(x))
+
+
+def test_a_model_that_cannot_be_copied():
+    with pytest.raises(CaptureError, match="cannot be copied"):
+        onesigma.convert(Uncopyable().eval(), X)
