@@ -107,8 +107,14 @@ def rule(
     family: str = "own",
     assumes: tuple[Assumption, ...] = (),
     note: str = "",
+    accepts: tuple[type[Correction], ...] = (),
+    adds_noise: bool = False,
+    shares_noise: bool = False,
+    moves_only: bool = False,
+    bends: bool = False,
+    multiplies: bool = False,
+    is_maximum: bool = False,
     replace: bool = False,
-    **traits: Any,
 ) -> Callable[[RuleT], RuleT]:
     """Register the decorated function as the rule of one or more ops.
 
@@ -120,9 +126,14 @@ def rule(
         family: the word that the report shows for it.
         assumes: what makes the rule exact (see ``Assumption``); shown in the report.
         note: one line for the report: how the rule approximates.
+        accepts: kinds of correction that the function takes as keywords.
+        adds_noise: it makes certain input uncertain, so it is called for certain input too.
+        shares_noise: elements of its output share noise.
+        moves_only: it only moves, copies or drops elements.
+        bends: it is not linear.
+        multiplies: it multiplies its uncertain inputs.
+        is_maximum: it takes the largest of several members.
         replace: put this rule in the place of an existing one.
-        traits: those of ``Rule``, e.g. ``adds_noise=True`` for an op that makes certain input
-            uncertain, or ``bends=True`` for a function that is not linear.
 
     Example:
         >>> @onesigma.rule(torch.ops.aten.sin.default, note="first order", bends=True)
@@ -131,7 +142,19 @@ def rule(
     """
 
     def register(function: RuleT) -> RuleT:
-        entry = Rule(function, family, frozenset(assumes), note, **traits)
+        entry = Rule(
+            function,
+            family,
+            frozenset(assumes),
+            note,
+            accepts,
+            adds_noise=adds_noise,
+            shares_noise=shares_noise,
+            moves_only=moves_only,
+            bends=bends,
+            multiplies=multiplies,
+            is_maximum=is_maximum,
+        )
         RULES.add(*ops, replace=replace)(entry)
         return function
 
@@ -167,9 +190,15 @@ def linear(*ops: Op, weight: int = 1, bias: int | None = 2) -> None:
         RULES.add(op)(linear_rule(function, linear_in_variance=True))
 
 
-def linear_rule(function: RuleFunction, family: str = "linear", **traits: Any) -> Rule:
+def linear_rule(function: RuleFunction, *, linear_in_variance: bool = False) -> Rule:
     """A sum of elements with fixed weights: it takes them as independent, and a gain mends that."""
-    return Rule(function, family, frozenset({INDEPENDENT}), accepts=(Gain,), **traits)
+    return Rule(
+        function,
+        "linear",
+        frozenset({INDEPENDENT}),
+        accepts=(Gain,),
+        linear_in_variance=linear_in_variance,
+    )
 
 
 def _linear(op: Op, weight: int, bias: int | None) -> RuleFunction:
