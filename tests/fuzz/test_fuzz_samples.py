@@ -12,14 +12,14 @@ from fuzz.harness import altered, answered, damaged, examples
 from fuzz.test_fuzz_data import npy, wav
 from hypothesis import given
 from hypothesis import strategies as st
+from onesigma.tables.samples import samples
+from onesigma.tables.scaling import Scaling
 from safetensors.torch import save_file
 from torch import nn
 
 from onesigma.errors import DataError, FileError, OnesigmaError
 from onesigma.importers.torch_files import put_weights
 from onesigma.storage.opening import open_model
-from onesigma.tables.samples import samples
-from onesigma.tables.scaling import Scaling
 
 CSV = b'ax,ay,"a z"\n0.5,1,-2e-3\n 1 ,2,3\n\n"4",5,6\n' + b"7,8,9\n" * 4
 

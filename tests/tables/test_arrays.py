@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 import pytest
+from onesigma.tables.arrays import read_batch
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets.prepared import read_npz
-from onesigma.tables.arrays import read_batch
 
 
 def damaged(content, seed):

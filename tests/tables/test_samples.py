@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from onesigma.tables.samples import Scaling, fitted, samples
 
 from onesigma.errors import DataError, InputError, PackageError
 from onesigma.tables import csv_rows, rows
-from onesigma.tables.samples import Scaling, fitted, samples
 
 TABLE = np.random.default_rng(0).normal(size=(23, 3)).astype(np.float32)
 HEADER = "x,y,z\n"

@@ -2,9 +2,9 @@ import wave
 
 import numpy as np
 import pytest
+from onesigma.tables.wav import read_wav
 
 from onesigma.errors import DataError
-from onesigma.tables.wav import read_wav
 
 
 def write_wav(path, sound, rate=16000, channels=1, width=2):
