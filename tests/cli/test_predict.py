@@ -65,7 +65,8 @@ def test_csv_to_standard_output(converted, folder, capsys):
 def test_a_file_a_threshold_and_a_summary(converted, folder, capsys):
     entropy = converted(torch.from_numpy(X)).entropy.detach().numpy()
     limit = float(np.quantile(entropy, 0.35))
-    command = ["model.safetensors", "data.npy", "--labels", "a,b,c", "--abstain-above", str(limit)]
+    command = ["model.safetensors", "data.npy", "--class-names", "a,b,c"]
+    command += ["--abstain-above", str(limit)]
     assert predict(*command, "-o", "out.csv", "--json") == 0
     summary = json.loads(capsys.readouterr().out)
     rows = table((folder / "out.csv").read_text())
@@ -142,17 +143,16 @@ def test_the_watch_network_on_a_recording(tmp_path, capsys):
         str(data),
     ]
     cut = ["--window", "250", "--hop", "200", "--shape", "2,3,250"]
-    labels = tmp_path / "labels.txt"
-    labels.write_text("\n".join(watch.CLASS_NAMES))
-    assert predict(*command, *cut, "--labels", str(labels)) == 0
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(watch.CLASS_NAMES))
+    assert predict(*command, *cut, "--class-names", str(names)) == 0
     rows = table(capsys.readouterr().out)
     assert [int(row["start"]) for row in rows] == [0, 200, 400]
     windows = [recording[s : s + 250].T.reshape(2, 3, 250) for s in (0, 200, 400)]
     x = torch.from_numpy(np.stack(windows))
     expected = onesigma.convert(checkpoint.load().network, x)(x)
     np.testing.assert_allclose(numbers(rows, "entropy"), expected.entropy.detach(), rtol=1e-3)
-    names = [watch.CLASS_NAMES[i] for i in expected.label]
-    assert [row["label"] for row in rows] == names
+    assert [row["label"] for row in rows] == [watch.CLASS_NAMES[i] for i in expected.label]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_the_watch_network_on_a_recording(tmp_path, capsys):
         (["model.safetensors", "five.csv"], "five.csv gives samples of shape (5), the model takes"),
         (["model.safetensors", "data.csv", "-o", "data.csv"], "is the data itself"),
         (["model.safetensors", "data.csv", "-o", "out.txt"], "as .csv or .parquet"),
-        (["model.safetensors", "data.csv", "--labels", "a,b"], "2 labels (a, b) for 3 classes"),
+        (["model.safetensors", "data.csv", "--class-names", "a,b"], "2 class names (a, b) for"),
         (["model.safetensors", "data.csv", "--abstain-rule", "data.csv"], "is no abstain rule"),
         (["model.safetensors", "data.csv", "--standardise", "data.csv"], "a mean and a std"),
         (["model.safetensors", "data.csv", "--mean", "frozen"], "converted already: --mean would"),

@@ -112,7 +112,7 @@ def _convert(network: Network, args: argparse.Namespace) -> Converted:
     from onesigma.tables.files import read_array
 
     names = ("task", "draws", "mean", "variance")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.input_std:
         std = torch.tensor(args.input_std)
         given["input_std"] = std.squeeze() if len(std) == 1 else std
