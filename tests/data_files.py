@@ -27,14 +27,12 @@ def write_parquet(path: Path, table: np.ndarray = TABLE) -> Path:
     return path
 
 
-def write_wav(path: Path, values: np.ndarray, width: int = 2, rate: int = 8000) -> Path:
-    """Whole numbers (instants, channels) of that many bytes, by int.to_bytes."""
+def write_wav(path: Path, values: np.ndarray, rate: int = 16000, width: int = 2) -> Path:
+    """Whole numbers of that many bytes: (instants,) or (instants, channels)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with wave.open(str(path), "wb") as file:
-        file.setparams((values.shape[1], width, rate, 0, "NONE", None))
-        signed = width > 1
-        file.writeframes(
-            b"".join(int(v).to_bytes(width, "little", signed=signed) for v in values.flat)
-        )
+        file.setparams((values[0].size if values.size else 1, width, rate, 0, "NONE", None))
+        file.writeframes(values.astype("<i8").reshape(-1, 1).view(np.uint8)[:, :width].tobytes())
     return path
 
 

@@ -167,7 +167,7 @@ def test_parquet_without_its_package(tmp_path, monkeypatch):
 def test_sound(width, tmp_path):
     top = 2 ** (8 * width - 1)
     values = np.random.default_rng(width).integers(-top, top, size=(40, 2))
-    path = write_wav(tmp_path / "t.wav", values + (top if width == 1 else 0), width)
+    path = write_wav(tmp_path / "t.wav", values + (top if width == 1 else 0), width=width)
     np.testing.assert_allclose(read(path), values / top, atol=1e-7)
     np.testing.assert_array_equal(read(path, [1]), read(path)[:, 1:])
 
@@ -181,7 +181,7 @@ def test_a_sound_that_ends_too_soon(tmp_path):
 
 def test_samples_of_a_sound_come_back(tmp_path):
     sound = np.array([0, 1, -1, 32767, -32768], dtype=np.int16)
-    found = read_wav(write_wav(tmp_path / "a.wav", sound[:, None], rate=16000), 16000)
+    found = read_wav(write_wav(tmp_path / "a.wav", sound), 16000)
     assert found.dtype == np.int16
     assert np.array_equal(found, sound)
     with pytest.raises(DataError, match=r"absent\.wav"):
@@ -192,21 +192,21 @@ def test_samples_of_a_sound_come_back(tmp_path):
     ("channels", "width", "rate"), [(1, 2, 8000), (2, 2, 16000), (1, 4, 16000)]
 )
 def test_a_sound_of_another_kind_is_refused(channels, width, rate, tmp_path):
-    path = write_wav(tmp_path / "a.wav", np.zeros((8, channels)), width, rate)
+    path = write_wav(tmp_path / "a.wav", np.zeros((8, channels)), rate, width)
     with pytest.raises(DataError, match="expected 1 channel, 2 bytes a sample and 16000 Hz"):
         read_wav(path, 16000)
 
 
 @pytest.mark.parametrize("length", [0, 10, 40, 60])
 def test_a_sound_cut_short_is_refused(length, tmp_path):
-    path = write_wav(tmp_path / "a.wav", np.arange(100)[:, None], rate=16000)
+    path = write_wav(tmp_path / "a.wav", np.arange(100))
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(DataError, match=r"cannot be read as WAV|ends after"):
         read_wav(path, 16000)
 
 
 def test_a_sound_with_any_byte_of_its_header_changed_is_refused_or_harmless(tmp_path):
-    path = write_wav(tmp_path / "a.wav", np.arange(20)[:, None], rate=16000)
+    path = write_wav(tmp_path / "a.wav", np.arange(20))
     whole, refused = path.read_bytes(), 0
     for place in range(44):
         for value in (0, 1, 127, 255):

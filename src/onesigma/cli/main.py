@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Wrong usage exits with 2, by argparse.
     """
-    options = build_parser().parse_args(arguments)
+    args = build_parser().parse_args(arguments)
     try:
-        with _silence() if options.quiet else nullcontext():
-            COMMANDS[options.command].run(options)
+        with _silence() if args.quiet else nullcontext():
+            COMMANDS[args.command].run(args)
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("onesigma: interrupted; nothing half-written was left behind.", file=sys.stderr)
@@ -44,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # a reader such as `head` has seen enough, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # because Python flushes once more at its end
     except Exception as error:
-        if options.debug:
+        if args.debug:
             raise
-        print(f"onesigma: {_explain(error, options.command)}", file=sys.stderr)
+        print(f"onesigma: {_explain(error, args.command)}", file=sys.stderr)
         return 1
     return 0
 
