@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,6 @@ from torch import nn
 
 import onesigma
 from onesigma.cli import main as cli
-from onesigma.lab.datasets import watch
-from onesigma.lab.demo import checkpoint
 
 X = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
 
@@ -65,7 +64,8 @@ def test_csv_to_standard_output(converted, folder, capsys):
 def test_a_file_a_threshold_and_a_summary(converted, folder, capsys):
     entropy = converted(torch.from_numpy(X)).entropy.detach().numpy()
     limit = float(np.quantile(entropy, 0.35))
-    command = ["model.safetensors", "data.npy", "--labels", "a,b,c", "--abstain-above", str(limit)]
+    command = ["model.safetensors", "data.npy", "--class-names", "a,b,c"]
+    command += ["--abstain-above", str(limit)]
     assert predict(*command, "-o", "out.csv", "--json") == 0
     summary = json.loads(capsys.readouterr().out)
     rows = table((folder / "out.csv").read_text())
@@ -129,30 +129,36 @@ def test_regression(folder, capsys):
     assert "regression" in capsys.readouterr().err
 
 
-def test_the_watch_network_on_a_recording(tmp_path, capsys):
-    """The shipped weights by the name of their network; six columns become two sensors' axes."""
-    generator = np.random.default_rng(0)
-    recording = generator.normal(size=(700, 6)).astype(np.float32)
-    data = tmp_path / "watch.csv"
-    np.savetxt(data, recording, delimiter=",", fmt="%.9g", header="a,b,c,d,e,f", comments="")
-    command = [
-        "onesigma.lab.demo.network:WatchNet",
-        "--weights",
-        str(checkpoint.SHIPPED),
-        str(data),
-    ]
-    cut = ["--window", "250", "--hop", "200", "--shape", "2,3,250"]
-    labels = tmp_path / "labels.txt"
-    labels.write_text("\n".join(watch.CLASS_NAMES))
-    assert predict(*command, *cut, "--labels", str(labels)) == 0
+SENSORS = """
+from torch import nn
+
+def make():
+    layers = nn.Conv2d(2, 4, (3, 5)), nn.ReLU(), nn.Flatten(), nn.Dropout(0.4), nn.Linear(24, 3)
+    return nn.Sequential(*layers)
+"""
+
+
+def test_a_network_by_name_on_a_recording(folder, capsys):
+    """Six columns become the three axes of two sensors; weights and class names from files."""
+    Path("sensor_nets.py").write_text(SENSORS)
+    Path("names.txt").write_text("walk\nrun\nrest\n")
+    scope: dict[str, Any] = {}
+    exec(SENSORS, scope)
+    network = scope["make"]().eval()
+    torch.save(network.state_dict(), "weights.pt")
+    recording = np.random.default_rng(0).normal(size=(28, 6)).astype(np.float32)
+    np.savetxt("watch.csv", recording, delimiter=",", fmt="%.9g", header="a,b,c,d,e,f", comments="")
+    command = ["sensor_nets:make", "--weights", "weights.pt", "watch.csv"]
+    cut = ["--window", "10", "--hop", "8", "--shape", "2,3,10"]
+    assert predict(*command, *cut, "--class-names", "names.txt") == 0
     rows = table(capsys.readouterr().out)
-    assert [int(row["start"]) for row in rows] == [0, 200, 400]
-    windows = [recording[s : s + 250].T.reshape(2, 3, 250) for s in (0, 200, 400)]
+    assert [int(row["start"]) for row in rows] == [0, 8, 16]
+    windows = [recording[s : s + 10].T.reshape(2, 3, 10) for s in (0, 8, 16)]
     x = torch.from_numpy(np.stack(windows))
-    expected = onesigma.convert(checkpoint.load().network, x)(x)
+    expected = onesigma.convert(network, x)(x)
     np.testing.assert_allclose(numbers(rows, "entropy"), expected.entropy.detach(), rtol=1e-3)
-    names = [watch.CLASS_NAMES[i] for i in expected.label]
-    assert [row["label"] for row in rows] == names
+    names = ["walk", "run", "rest"]
+    assert [row["label"] for row in rows] == [names[i] for i in expected.label]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ def test_the_watch_network_on_a_recording(tmp_path, capsys):
         (["model.safetensors", "five.csv"], "five.csv gives samples of shape (5), the model takes"),
         (["model.safetensors", "data.csv", "-o", "data.csv"], "is the data itself"),
         (["model.safetensors", "data.csv", "-o", "out.txt"], "as .csv or .parquet"),
-        (["model.safetensors", "data.csv", "--labels", "a,b"], "2 labels (a, b) for 3 classes"),
+        (["model.safetensors", "data.csv", "--class-names", "a,b"], "2 class names (a, b) for"),
         (["model.safetensors", "data.csv", "--abstain-rule", "data.csv"], "is no abstain rule"),
         (["model.safetensors", "data.csv", "--standardise", "data.csv"], "a mean and a std"),
         (["model.safetensors", "data.csv", "--mean", "frozen"], "converted already: --mean would"),

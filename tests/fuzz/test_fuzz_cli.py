@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import io
 import shutil
-import sys
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,8 +51,10 @@ words = st.sampled_from(WORDS)
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Each command's parser, by its name."""
-    (commands,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
-    return dict(commands.choices)
+    root = argparse.ArgumentParser().add_subparsers()
+    for command in cli.COMMANDS.values():
+        command.add_to(root)
+    return dict(root.choices)
 
 
 def filled(draw: st.DrawFn, action: argparse.Action) -> list[str]:
@@ -112,8 +114,9 @@ def test_exit_codes(folder, line):
     line = [word for word in line if word != "--debug"]  # which is there to show tracebacks
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as temporary:
         for name in NOT_RUN:
-            patch.setattr(sys.modules[f"onesigma.cli.{name}"], "run", lambda options: None)
-        # A copy, for some commands write, and each example is to find the same.
+            idle = replace(cli.COMMANDS[name], run=lambda args: None)
+            patch.setitem(cli.COMMANDS, name, idle)
+        # A copy, because some commands write, and each example must find the same files.
         here = shutil.copytree(folder, Path(temporary) / "here")
         patch.chdir(here)
         code, said = ran([word.replace("{}", str(here)) for word in line])

@@ -22,8 +22,7 @@ from onesigma.lab.datasets import esc, hhar, opportunity
 from onesigma.lab.datasets.archive import extract
 from onesigma.lab.datasets.hhar_csv import read_streams
 from onesigma.lab.datasets.recording import Recording, read_recordings, triads_of, write_recordings
-from onesigma.tables.arrays import read_batch
-from onesigma.tables.wav import read_wav
+from onesigma.tables.files import read_array, read_wav
 
 
 def npy() -> bytes:
@@ -84,7 +83,7 @@ def read_table(path: Path) -> None:
 
 
 READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], object]]] = {
-    "npy": (lambda _: npy(), read_batch),
+    "npy": (lambda _: npy(), read_array),
     "wav": (lambda _: wav(), lambda path: read_wav(path, 16_000)),
     "recordings": (recordings, read_recordings),
     "hhar": (

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 
 import onesigma
 from onesigma import FileError, InputError, ModelError, PackageError, runtime
-from onesigma.runtime import model as module
+from onesigma.runtime.model import is_exported
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -138,7 +139,7 @@ def test_metadata_that_are_not_ours(path, text, message, tmp_path):
 
 @pytest.mark.parametrize("location", ["../secret.bin", "{}/secret.bin", "link.bin"])
 def test_weights_outside_the_folder_are_not_read(path, location, tmp_path):
-    """ONNX Runtime sees to it; should it ever stop to, this tells."""
+    """ONNX Runtime refuses this; if it ever stops to, this test tells."""
     folder, secret = tmp_path / "models", tmp_path / "secret.bin"
     folder.mkdir()
     (folder / "link.bin").symlink_to(secret)
@@ -153,24 +154,37 @@ def test_weights_outside_the_folder_are_not_read(path, location, tmp_path):
         runtime.load(folder / "m.onnx")
 
 
-def test_a_failure_of_the_runtime_is_an_error_of_ours(path, monkeypatch):
+def test_a_failure_of_the_runtime_is_an_error_of_ours():
     class Failing:
+        def get_inputs(self):
+            return [SimpleNamespace(name="x", type="tensor(float)", shape=["batch", 5, 2])]
+
+        def get_outputs(self):
+            return []
+
         def run(self, *_args):
             raise RuntimeError("no kernel")
 
-    model = runtime.load(path)
-    monkeypatch.setattr(model, "_session", Failing())
+    model = runtime.Model(Failing(), {"class_dim": 1})
     with pytest.raises(ModelError, match="cannot answer this input: no kernel"):
         model(X.numpy())
 
 
 def test_onnxruntime_is_asked_for_by_name(path, monkeypatch):
-    def absent(name):
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(module, "import_module", absent)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(PackageError, match="pip install onnxruntime"):
         runtime.load(path)
+
+
+def test_an_exported_file_is_told_from_others(path, tmp_path):
+    other = onnx.load(path)
+    assert is_exported(path)
+    other.metadata_props[0].key = "somebody"
+    other.doc_string = "not of onesigma"
+    onnx.save(other, tmp_path / "m.onnx")
+    assert not is_exported(tmp_path / "m.onnx")
+    (tmp_path / "m.onnx").write_bytes(b"")
+    assert not is_exported(tmp_path / "m.onnx")
 
 
 def test_no_torch_is_imported(path):

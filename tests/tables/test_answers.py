@@ -3,25 +3,25 @@
 import csv
 from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
 
 from onesigma.errors import InputError, ModelError
-from onesigma.prediction import Prediction
-from onesigma.tables.answers import columns_of, table_writer
+from onesigma.runtime import Prediction
+from onesigma.tables.answers import table_writer, tabulate
 
 PREDICTION = Prediction(
-    mean=torch.tensor([[1.0, 0.0], [0.0, 2.0]]),
-    var=torch.tensor([[4.0, 1.0], [0.25, 9.0]]),
-    probs=torch.tensor([[0.75, 0.25], [0.125, 0.875]]),
-    entropy=torch.tensor([0.5, 0.25]),
-    aleatoric=torch.tensor([0.25, 0.125]),
-    epistemic=torch.tensor([0.25, 0.125]),
+    mean=np.array([[1.0, 0.0], [0.0, 2.0]]),
+    var=np.array([[4.0, 1.0], [0.25, 9.0]]),
+    probs=np.array([[0.75, 0.25], [0.125, 0.875]]),
+    entropy=np.array([0.5, 0.25]),
+    aleatoric=np.array([0.25, 0.125]),
+    epistemic=np.array([0.25, 0.125]),
 )
 
 
 def test_classes():
-    assert columns_of(PREDICTION) == {
+    assert tabulate(PREDICTION) == {
         "label": [0, 1],
         "probability": [0.75, 0.875],
         "entropy": [0.5, 0.25],
@@ -31,28 +31,28 @@ def test_classes():
 
 
 def test_names_probabilities_and_acts():
-    prediction = replace(PREDICTION, act=torch.tensor([False, True]))
-    columns = columns_of(prediction, ["walk", "run"], probs=True)
-    assert columns["label"] == ["walk", "run"]
-    assert columns["p_walk"] == [0.75, 0.125]
-    assert columns["p_run"] == [0.25, 0.875]
-    assert columns["act"] == ["abstain", "act"]
+    prediction = replace(PREDICTION, act=np.array([False, True]))
+    table = tabulate(prediction, ["walk", "run"], probs=True)
+    assert table["label"] == ["walk", "run"]
+    assert table["p_walk"] == [0.75, 0.125]
+    assert table["p_run"] == [0.25, 0.875]
+    assert table["act"] == ["abstain", "act"]
 
 
 def test_regression():
     several = Prediction(PREDICTION.mean, PREDICTION.var)
-    assert columns_of(several) == {
+    assert tabulate(several) == {
         "mean_0": [1, 0], "std_0": [2, 0.5], "mean_1": [0, 2], "std_1": [1, 3],
     }  # fmt: skip
     one = Prediction(PREDICTION.mean[:, 0], PREDICTION.var[:, 0])
-    assert columns_of(one) == {"mean": [1, 0], "std": [2, 0.5]}
+    assert tabulate(one) == {"mean": [1, 0], "std": [2, 0.5]}
 
 
 def test_what_is_no_table():
-    with pytest.raises(InputError, match=r"3 labels \(a, b, c\) for 2 classes"):
-        columns_of(PREDICTION, ["a", "b", "c"])
+    with pytest.raises(InputError, match=r"3 class names \(a, b, c\) for 2 classes"):
+        tabulate(PREDICTION, ["a", "b", "c"])
     with pytest.raises(ModelError, match="one answer per sample"):
-        columns_of(replace(PREDICTION, probs=torch.ones(2, 2, 5)))
+        tabulate(replace(PREDICTION, probs=np.ones((2, 2, 5))))
 
 
 TABLES = [{"index": [0, 1], "label": ["a, b", 'c"']}, {"index": [2], "label": ["→"]}]
@@ -65,7 +65,7 @@ def read(path) -> list[dict]:
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
 
 
-def interrupted(path) -> None:
+def interrupt(path) -> None:
     with table_writer(path) as write:
         write(TABLES[1])
         raise KeyboardInterrupt
@@ -77,8 +77,8 @@ def test_files_appear_whole_or_not_at_all(suffix, tmp_path):
         pytest.importorskip("pyarrow")
     path = tmp_path / f"out{suffix}"
     with table_writer(path) as write:
-        for columns in TABLES:
-            write(columns)
+        for table in TABLES:
+            write(table)
         assert not path.exists()
     expected = [
         {"index": 0, "label": "a, b"},
@@ -87,7 +87,7 @@ def test_files_appear_whole_or_not_at_all(suffix, tmp_path):
     ]
     assert read(path) == expected
     with pytest.raises(KeyboardInterrupt):
-        interrupted(path)
+        interrupt(path)
     assert read(path) == expected
     assert list(tmp_path.iterdir()) == [path]
 
@@ -98,8 +98,9 @@ def test_standard_output(capsys):
     assert capsys.readouterr().out == "label,entropy\n3,0.123457\n"
 
 
-def test_where_it_cannot_be_written(tmp_path):
-    with pytest.raises(InputError, match=r"as \.csv or \.parquet"):
-        table_writer(tmp_path / "out.xlsx")
-    with pytest.raises(InputError, match="is not a folder"):
-        table_writer(tmp_path / "none" / "out.csv")
+@pytest.mark.parametrize(
+    ("name", "says"), [("out.xlsx", r"as \.csv or \.parquet"), ("none/out.csv", "is not a folder")]
+)
+def test_where_it_cannot_be_written(name, says, tmp_path):
+    with pytest.raises(InputError, match=says), table_writer(tmp_path / name):
+        pass

@@ -34,7 +34,7 @@ def test_lines_do_not_depend_on_how_the_text_is_cut(text, cuts):
 
 
 def test_a_line_without_end_does_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(stream, "_LONGEST_LINE", 10)
+    monkeypatch.setattr(stream, "LONGEST_LINE", 10)
     found = list(lines([b"1,2,3,4,5,6,", b"7,8\n", b"1,2\n"]))
     assert found == ["1,2,3,4,5,6,", "?7,8", "1,2"]  # the rest does not pass for two channels
     reader = Lines(2)
@@ -83,7 +83,9 @@ def test_columns_that_a_line_lacks():
 
 
 def test_no_pytorch_is_imported():
+    """By the tables, the command line and the live view."""
     code = (
-        "import sys, onesigma.pages.live.run, onesigma.cli.main; sys.exit('torch' in sys.modules)"
+        "import sys, onesigma.pages.live.run, onesigma.cli.main, onesigma.tables.answers; "
+        "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,1 +1,1 @@
-"""The commands of ``onesigma``, one file each: ``add`` its parser, ``run`` it."""
+"""The command line. Thin: a command reads its options, calls the library, prints."""

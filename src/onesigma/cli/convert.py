@@ -1,4 +1,4 @@
-"""``onesigma convert``: a network in, a file that also says how sure it is out."""
+"""``onesigma inspect`` and ``onesigma convert``: a network in, one that also says how sure out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onesigma.cli.options import (
-    Commands,
-    add_json,
-    add_model,
-    bar,
-    command,
-    print_json,
-    shape,
-)
+from onesigma.cli import options
+from onesigma.cli.options import Command
 from onesigma.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,48 +20,32 @@ if TYPE_CHECKING:
     from onesigma.storage.opening import Network
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "convert",
-        "a network into one that also says how sure it is",
-        description="Read a classifier, carry the doubt of its dropout through it, and write it "
-        "with the outputs probs, entropy, mean, var, aleatoric and epistemic; an ONNX file keeps "
-        "its own input and output names. What is read from ONNX is compared with ONNX Runtime, "
-        "what is written with PyTorch; nothing is written if either differs.",
-        example="onesigma inspect model.onnx\n"
-        "  onesigma convert model.onnx -o out.onnx --dropout 'every Relu=0.5'\n"
-        "  onesigma convert my.nets:make_cnn --weights cnn.pt --input-shape 6,128 -o out.onnx",
-    )
-    add_model(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="what to write: .onnx for any runtime, .safetensors for onesigma.load",
-    )
+def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="the .onnx file")
+    options.add_dropout(parser)
+    options.add_json(parser)
+
+
+def _run_inspect(args: argparse.Namespace) -> None:
+    from onesigma.importers.onnx.table import inspect_onnx
+
+    inspection = inspect_onnx(args.model, dict(args.dropout), dict(args.channel_dropout))
+    if args.json:
+        options.print_json(inspection.to_dict())
+    else:
+        print(inspection)
+
+
+def _add_convert_options(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser)
+    what = "what to write: .onnx for any runtime, .safetensors for onesigma.load, a folder for C"
+    options.add_file(parser, "-o", "--output", what=what, required=True)
     parser.add_argument(
         "--input-shape",
-        type=shape,
+        type=options.parse_shape,
         metavar="C,L",
         help="of one sample, where the model does not say so: package.module:factory and .pt",
     )
-    _add_method(parser)
-    parser.add_argument("--opset", type=int, default=18, help="of the new file; default 18")
-    parser.add_argument(
-        "--keep-output",
-        action=argparse.BooleanOptionalAction,
-        help="the model's own output too, under its own name (of PyTorch: plain); that costs a "
-        "second pass through the layers after the first dropout, and nothing with --mean frozen; "
-        "default: for a model from ONNX",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def _add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input-std",
         type=float,
@@ -77,108 +54,124 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         help="standard deviation of the input noise, one number or one per channel",
     )
     parser.add_argument("--draws", type=int, help="points the head averages over; default 64")
+    what = "fit gains on a batch of real inputs without labels, one .npy per input"
+    options.add_file(parser, "--calibrate", what=what, nargs="+", metavar="NPY")
+    parser.add_argument("--opset", type=int, help="of an .onnx file; default 18")
     parser.add_argument(
-        "--calibrate",
-        type=Path,
-        nargs="+",
-        metavar="NPY",
-        help="fit gains on a batch of real inputs without labels, one .npy per input",
+        "--keep-output",
+        action=argparse.BooleanOptionalAction,
+        help="of an .onnx file: the model's own output too, under its own name (of PyTorch: "
+        "plain); this costs a second pass through the layers after the first dropout, and nothing "
+        "with --mean frozen; default: for a model from ONNX",
     )
+    options.add_json(parser)
 
 
-def run(options: argparse.Namespace) -> None:
+def _run_convert(args: argparse.Namespace) -> None:
     from onesigma.storage.model_file import save
     from onesigma.storage.opening import open_network
 
-    _check_output(options)
+    _check_output(args)
     network = open_network(
-        options.model,
-        weights=options.weights,
-        trust=options.trust,
-        dropout=dict(options.dropout) if options.dropout or options.input_std else None,
-        channel_dropout=dict(options.channel_dropout),
+        args.model,
+        weights=args.weights,
+        trust=args.trust,
+        dropout=dict(args.dropout) if args.dropout or args.input_std else None,
+        channel_dropout=dict(args.channel_dropout),
     )
-    converted = _converted(network, options)
-    if options.output.suffix == ".safetensors":
-        save(converted, options.output)
-        facts: dict[str, Any] = {"path": str(options.output)}
-        words = f"{options.output}: {options.output.stat().st_size / 1e3:.0f} kB"
+    converted = _convert(network, args)
+    if args.output.suffix == ".safetensors":
+        save(converted, args.output)
+        facts: dict[str, Any] = {"path": str(args.output)}
+        words = f"{args.output}: {args.output.stat().st_size / 1e3:.0f} kB"
     else:
-        exported = _exported(converted, network, options)
-        facts, words = asdict(exported) | {"path": str(options.output)}, str(exported)
-    if options.json:
-        print_json(facts | {"report": converted.report.to_dict()})
-    elif not options.quiet:
+        exported = _export(converted, network, args)
+        facts, words = asdict(exported) | {"path": str(args.output)}, str(exported)
+    if args.json:
+        options.print_json(facts | {"report": converted.report.to_dict()})
+    elif not args.quiet:
         print(f"{converted.report}\n\n{words}")
 
 
-def _check_output(options: argparse.Namespace) -> None:
-    """Refuse what could not be written, before the work of making it."""
-    from onesigma.exporters.onnx.file import check_target
+def _check_output(args: argparse.Namespace) -> None:
+    """Refuse what cannot be written before the work of making it."""
+    from onesigma.exporters.onnx.file import OPSET, check_target
 
-    if options.output.resolve() == Path(options.model).resolve():
-        raise InputError(f"{options.output} is the model itself: give the new file another name.")
-    if options.output.suffix != ".safetensors":
-        check_target(options.output, options.opset)
-    elif not options.output.parent.is_dir():
-        raise InputError(f"{options.output.parent} is not a folder: create it first.")
+    if args.output.resolve() == Path(args.model).resolve():
+        raise InputError(f"{args.output} is the model itself: give the new file another name.")
+    if args.output.suffix != ".safetensors":
+        check_target(args.output, OPSET if args.opset is None else args.opset)
+    elif not args.output.parent.is_dir():
+        raise InputError(f"{args.output.parent} is not a folder: create it first.")
 
 
-def _converted(network: Network, options: argparse.Namespace) -> Converted:
+def _convert(network: Network, args: argparse.Namespace) -> Converted:
     import torch
 
     from onesigma.calibration.choice import calibrate
     from onesigma.conversion import convert
-    from onesigma.tables.arrays import read_batch
+    from onesigma.tables.files import read_array
 
-    named = {"task": options.task, "draws": options.draws, "mean": options.mean}
-    given: dict[str, Any] = {**named, "variance": options.variance}
-    if options.input_std:
-        std = torch.tensor(options.input_std)
+    names = ("task", "draws", "mean", "variance")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.input_std:
+        std = torch.tensor(args.input_std)
         given["input_std"] = std.squeeze() if len(std) == 1 else std
-    real = tuple(map(read_batch, options.calibrate or ()))
-    examples = _examples(network, options, real)
-    converted = convert(
-        network.module, examples, **{k: v for k, v in given.items() if v is not None}
-    )
-    return calibrate(converted, real, progress=bar) if real else converted
+    real = tuple(torch.from_numpy(read_array(path)) for path in args.calibrate or ())
+    converted = convert(network.module, _choose_examples(network, args, real), **given)
+    return calibrate(converted, real, progress=options.show_progress) if real else converted
 
 
-def _examples(
-    network: Network, options: argparse.Namespace, real: tuple[Tensor, ...]
+def _choose_examples(
+    network: Network, args: argparse.Namespace, real: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
     import torch
 
     if network.examples is not None:
-        if options.input_shape is not None:
-            raise InputError(f"{options.model} says itself what it takes: no --input-shape.")
+        if args.input_shape is not None:
+            raise InputError(f"{args.model} says itself what it takes: omit --input-shape.")
         return network.examples
     if real:
         return real
-    if options.input_shape is None:
-        raise InputError(f"{options.model} does not say what it takes: give --input-shape C,L.")
-    return (torch.randn(2, *options.input_shape, generator=torch.Generator().manual_seed(0)),)
+    if args.input_shape is None:
+        raise InputError(f"{args.model} does not say what it takes: give --input-shape C,L.")
+    return (torch.randn(2, *args.input_shape, generator=torch.Generator().manual_seed(0)),)
 
 
-def _exported(
-    converted: Converted, network: Network, options: argparse.Namespace
+def _export(
+    converted: Converted, network: Network, args: argparse.Namespace
 ) -> Exported | Generated:
     from onesigma.exporters.targets import export
     from onesigma.importers.onnx.module import OnnxModule
 
-    model, keep = network.module, options.keep_output
-    if not isinstance(model, OnnxModule):
-        return export(
-            converted,
-            options.output,
-            opset=options.opset,
-            plain=("plain", model) if keep else None,
-        )
-    return export(
-        converted,
-        options.output,
-        opset=options.opset,
-        example_input=model.examples(model.input_shapes[0][0] or 3),
-        input_names=model.input_names,
-        plain=None if keep is False else (model.output_name, model),
-    )
+    model, keep = network.module, args.keep_output
+    given: dict[str, Any] = {"opset": args.opset}
+    if isinstance(model, OnnxModule):
+        given["example_input"] = model.examples(model.input_shapes[0][0] or 3)
+        if args.output.suffix:  # C has no names to keep
+            given["input_names"] = model.input_names
+            given["plain"] = None if keep is False else (model.output_name, model)
+    elif keep:
+        given["plain"] = ("plain", model)
+    return export(converted, args.output, **given)
+
+
+INSPECT = Command(
+    "inspect",
+    "the nodes of an ONNX file, their rules and dropout",
+    _add_inspect_options,
+    _run_inspect,
+    example="onesigma inspect model.onnx --dropout 'every Relu=0.5'",
+)
+CONVERT = Command(
+    "convert",
+    "a network into one that also says how sure it is",
+    _add_convert_options,
+    _run_convert,
+    description="Read a network, carry the uncertainty of its dropout through it, and write it "
+    "with the outputs mean and var and, of a classifier, probs, entropy, aleatoric and epistemic; "
+    "an ONNX file keeps its own input and output names. What is read from ONNX is compared with "
+    "ONNX Runtime, what is written with PyTorch; nothing is written if either differs.",
+    example="onesigma convert model.onnx -o out.onnx --dropout 'every Relu=0.5'"
+    "\n  onesigma convert my.nets:make_cnn --weights cnn.pt --input-shape 6,128 -o out.onnx",
+)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from onesigma.cli.options import Commands, add_channels, add_labels, command, labels_of
+from onesigma.cli import options
+from onesigma.cli.options import Command
 from onesigma.errors import InputError
+from onesigma.storage.opening import EXPORTED, SAVED, open_model
 
 if TYPE_CHECKING:
     from onesigma.pages.live.model import LiveModel
@@ -19,39 +21,15 @@ _SOURCES = """SOURCE is one of
   udp:5005        datagrams to that port of this machine
 
 A line holds one number per channel, between commas, semicolons or blanks. Lines that do not are
-counted, shown, and left out. The page is served to this machine only. Ctrl-C stops, with exit
-code 0; a recording waits for the first viewer, and its end does not end the program."""
+counted, shown, and left out. The page is served to this machine only. A recording waits for the
+first viewer, and the page stays when it ends. Ctrl-C stops, with exit code 0."""
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "live",
-        "watch a sensor's stream go through a model, in the browser",
-        description="Play a recorded or live stream through a converted model and show the signal, "
-        "the answers and the doubt on a local web page.\n\n" + _SOURCES,
-        example="onesigma live --demo --open\n"
-        "  onesigma live model.onnx recording.csv --rate 50 --speed 2\n"
-        "  my-sensor | onesigma live model.onnx - --rate 100",
-    )
-    parser.add_argument(
-        "model",
-        nargs="?",
-        metavar="MODEL",
-        help="a file of onesigma.export (.onnx; PyTorch is not needed) or of onesigma.save",
-    )
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    what = f"{EXPORTED} (PyTorch is not needed), or {SAVED}"
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("source", nargs="?", metavar="SOURCE", help="see above")
-    parser.add_argument(
-        "--demo", action="store_true", help="the shipped smartwatch network and a recording for it"
-    )
-    _add_stream(parser)
-    add_labels(parser)
-    parser.add_argument("--port", type=int, default=0, help="of the page; default: any free one")
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
-    parser.set_defaults(run=run)
-
-
-def _add_stream(parser: argparse.ArgumentParser) -> None:
+    options.add_switch(parser, "--demo", "the shipped smartwatch network and a recording for it")
     parser.add_argument(
         "--rate", type=float, help="instants per second; default 50, or what a WAV file says"
     )
@@ -59,45 +37,58 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speed", type=float, default=1, help="of a recording; 2 is twice as fast, inf all it can"
     )
-    add_channels(parser)
+    options.add_channels(parser)
     parser.add_argument("--baud", type=int, default=115200, help="of a serial line; default 115200")
+    options.add_class_names(parser)
+    parser.add_argument("--port", type=int, default=0, help="of the page; default: any free one")
+    options.add_switch(parser, "--open", "open the page in the browser")
 
 
-def run(options: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     from onesigma.pages.live.feed import open_feed
     from onesigma.pages.live.run import run as serve
 
-    if options.demo:
+    if args.demo:
         from onesigma.lab.demo.live import demo
 
         model, feed = demo()
-    elif options.model is None or options.source is None:
+    elif args.model is None or args.source is None:
         raise InputError("Name a MODEL and a SOURCE, or say --demo. See: onesigma live --help")
     else:
-        model = _model(options)
-        feed = open_feed(options.source, model.channels, columns=options.columns, baud=options.baud)
+        model = _open_live_model(args)
+        feed = open_feed(args.source, model.channels, columns=args.columns, baud=args.baud)
     serve(
         model,
         feed,
-        rate=options.rate,
-        hop=options.hop,
-        speed=options.speed,
-        port=options.port,
-        open_page=options.open,
+        rate=args.rate,
+        hop=args.hop,
+        speed=args.speed,
+        port=args.port,
+        open_page=args.open,
     )
 
 
-def _model(options: argparse.Namespace) -> LiveModel:
+def _open_live_model(args: argparse.Namespace) -> LiveModel:
     from onesigma.pages.live.model import exported, opened_model
-    from onesigma.tables.scaling import Scaling
 
-    settings = {
-        "channels_last": options.channels_last,
-        "labels": labels_of(options),
-        "scaling": None if options.standardise is None else Scaling.read(options.standardise),
+    settings: dict[str, Any] = {
+        "channels_last": args.channels_last,
+        "labels": options.read_class_names(args),
+        "scaling": options.read_scaling(args),
     }
-    if Path(options.model).suffix.lower() == ".onnx":
-        return exported(Path(options.model), **settings)
-    from onesigma.storage.opening import open_model
+    if Path(args.model).suffix.lower() == ".onnx":
+        return exported(Path(args.model), **settings)
+    return opened_model(open_model(args.model), **settings)
 
-    return opened_model(open_model(options.model), **settings)
+
+LIVE = Command(
+    "live",
+    "watch a sensor's stream go through a model, in the browser",
+    _add_options,
+    _run,
+    description="Play a recorded or live stream through a converted model and show the signal, "
+    "the answers and the uncertainty on a local web page.\n\n" + _SOURCES,
+    example="onesigma live --demo --open\n"
+    "  onesigma live model.onnx recording.csv --rate 50 --speed 2\n"
+    "  my-sensor | onesigma live model.onnx - --rate 100",
+)

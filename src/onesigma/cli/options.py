@@ -1,82 +1,114 @@
-"""Options and helpers that several commands share."""
+"""What several commands share: their options, and what is made of them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from onesigma.errors import InputError, ModelError
+from onesigma.errors import ModelError
+from onesigma.storage.opening import NETWORK, SAVED, Array, Opened, open_model
+from onesigma.tables.windows import Scaling, fit_to_model, read_samples, thin
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from onesigma.converted import Converted
-    from onesigma.storage.opening import Opened
 
 Step = TypeVar("Step")
-Options: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Parser: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
-def command(
-    commands: Commands, name: str, summary: str, *, description: str = "", example: str = ""
-) -> argparse.ArgumentParser:
-    """A parser of its own for the command, whose help ends with an example."""
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=_wrapped(description or f"{summary[0].upper()}{summary[1:]}."),
-        epilog=f"example:\n  {example}" if example else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_everywhere(parser, argparse.SUPPRESS)
-    return parser
+@dataclass(frozen=True)
+class Command:
+    """A command: what its help says, which options it takes, what it does."""
+
+    name: str
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+    example: str
+    description: str = ""
+
+    def add_to(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+        description = self.description or f"{self.summary[0].upper()}{self.summary[1:]}."
+        parser = commands.add_parser(
+            self.name,
+            help=self.summary,
+            description=_wrap(description),
+            epilog=f"example:\n  {self.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.add_options(parser)
+        add_everywhere(parser, argparse.SUPPRESS)
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     """Prose at the width of a terminal; a paragraph with line breaks of its own keeps them."""
     return "\n\n".join(each if "\n" in each else fill(each, 79) for each in text.split("\n\n"))
 
 
 def add_everywhere(parser: argparse.ArgumentParser, default: Any = False) -> None:
-    """What stands before the command as well as after; SUPPRESS keeps what stood before."""
+    """Options that may stand before the command or after; SUPPRESS keeps what stood before."""
     switch: Any = {"action": "store_true", "default": default}
     parser.add_argument("-q", "--quiet", **switch, help="no progress and no prose")
     parser.add_argument("--debug", **switch, help="show tracebacks of errors")
 
 
+def add_switch(parser: Parser, name: str, what: str) -> None:
+    parser.add_argument(name, action="store_true", help=what)
+
+
+def add_file(parser: Parser, *names: str, what: str, **settings: Any) -> None:
+    """A file, or a folder if ``metavar`` says so."""
+    parser.add_argument(*names, type=Path, help=what, **{"metavar": "FILE"} | settings)
+
+
 def add_json(parser: argparse.ArgumentParser, what: str = "print the figures as JSON") -> None:
-    parser.add_argument("--json", action="store_true", help=what)
+    add_switch(parser, "--json", what)
 
 
-def add_output(parser: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
-    tail = "" if default is None else f"; default: {default}"
-    parser.add_argument(
-        "--output", type=Path, default=default, metavar="FOLDER", help=f"{what}{tail}"
-    )
+def print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2))
 
 
-def add_dropout(parser: Options) -> None:
-    repeatable: Any = {"type": _rate, "action": "append", "default": [], "metavar": "NODE=RATE"}
+def show_progress(steps: Iterable[Step], label: str = "Monte Carlo") -> Iterable[Step]:
+    """A progress bar on a terminal, if tqdm is installed."""
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        return steps
+    shown: Iterable[Step] = tqdm(steps, desc=label, disable=not sys.stderr.isatty())
+    return shown
+
+
+def add_output(parser: argparse.ArgumentParser, what: str, default: str | None = None) -> None:
+    """A folder to write to."""
+    what = what if default is None else f"{what}; default: {default}"
+    add_file(parser, "-o", "--output", what=what, metavar="FOLDER", default=default)
+
+
+def add_dropout(parser: Parser) -> None:
+    repeatable: Any = {"type": _parse_rate, "action": "append", "default": []}
     parser.add_argument(
         "--dropout",
         **repeatable,
-        help="where the network had dropout in training: after the node of that name, after those "
-        "that fit a pattern ('block*/relu=0.2'), or after all of an op ('every Relu=0.5'); "
-        "repeatable",
+        metavar="NODE=RATE",
+        help="of an .onnx file, where the network had dropout in training: after the node of that "
+        "name, after those that fit a pattern ('block*/relu=0.2'), or after all of an op ('every "
+        "Relu=0.5'); repeatable",
     )
-    parser.add_argument(
-        "--channel-dropout", **repeatable, help="the same for dropout of whole channels"
-    )
+    what = "the same for dropout of whole channels"
+    parser.add_argument("--channel-dropout", **repeatable, metavar="NODE=RATE", help=what)
 
 
-def _rate(text: str) -> tuple[str, float]:
+def _parse_rate(text: str) -> tuple[str, float]:
     node, _, rate = text.rpartition("=")
     try:
         if node:
@@ -86,94 +118,44 @@ def _rate(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r} is not NODE=RATE, as in relu_1=0.5")
 
 
-def print_json(content: Any) -> None:
-    print(json.dumps(content, indent=2))
-
-
-def bar(steps: Iterable[Step], label: str = "Monte Carlo") -> Iterable[Step]:
-    """A progress bar on a terminal, if tqdm is there."""
-    try:
-        from tqdm import tqdm
-    except ModuleNotFoundError:
-        return steps
-    shown: Iterable[Step] = tqdm(steps, desc=label, disable=not sys.stderr.isatty())
-    return shown
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """MODEL and the options that say how it is opened; ``opened`` opens it."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a .safetensors file of onesigma.save, an .onnx file (of onesigma.export, or any "
-        "other with --dropout), or package.module:factory with --weights; with --trust also a "
-        "pickled .pt or an exported .pt2 file",
-    )
-    group = parser.add_argument_group("how the model is opened")
-    group.add_argument(
-        "--weights",
-        type=Path,
-        metavar="FILE",
-        help="weights of package.module:factory, .safetensors or .pt; default: the factory's own",
-    )
-    group.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow files to be unpickled, which runs whatever code is in them",
-    )
+def add_model(parser: argparse.ArgumentParser, *converted: str) -> None:
+    """MODEL: one of these converted ones, or a network and how to open and convert it."""
+    parser.add_argument("model", metavar="MODEL", help="; or ".join([*converted, NETWORK]))
+    group = parser.add_argument_group("for a network that is not converted yet")
+    what = "weights of package.module:factory, .safetensors or .pt; default: the factory's own"
+    add_file(group, "--weights", what=what)
+    add_switch(group, "--trust", "allow files to be unpickled, which runs whatever code is in them")
     add_dropout(group)
-    add_method(group)
+    for name, choices, what in (
+        ("task", ("classification", "regression"), "what the network does"),
+        ("mean", ("matched", "frozen"), "as in the paper, or the network's own answer bit for bit"),
+        ("variance", ("full", "lowrank"), "as in the paper, or at a fraction of the cost"),
+    ):
+        group.add_argument(f"--{name}", choices=choices, help=f"{what}; default {choices[0]}")
 
 
-def add_method(parser: Options) -> None:
-    """How a network is converted; None stands for the default of ``convert``."""
-    parser.add_argument(
-        "--task",
-        choices=("classification", "regression"),
-        help="what the network does; default classification",
-    )
-    parser.add_argument(
-        "--mean",
-        choices=("matched", "frozen"),
-        help="as in the paper, or the network's own answer bit for bit; default matched",
-    )
-    parser.add_argument(
-        "--variance",
-        choices=("full", "lowrank"),
-        help="as in the paper, or at a fraction of the cost; default full",
-    )
-
-
-def opened(options: argparse.Namespace, example: Tensor | None = None) -> Opened:
+def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
     """The model of ``add_model``; ``example`` is a real batch, which a factory needs."""
-    from onesigma.storage.opening import open_model
-
-    method = {name: getattr(options, name) for name in ("task", "mean", "variance")}
-    given = {name: value for name, value in method.items() if value is not None}
-    model = open_model(
-        options.model,
-        weights=options.weights,
+    return open_model(
+        args.model,
+        weights=args.weights,
         example=example,
-        trust=options.trust,
-        dropout=dict(options.dropout) or None,
-        channel_dropout=dict(options.channel_dropout) or None,
-        **given,
+        trust=args.trust,
+        dropout=dict(args.dropout),
+        channel_dropout=dict(args.channel_dropout),
+        task=args.task,
+        mean=args.mean,
+        variance=args.variance,
     )
-    if given and (model.converted is None or options.model.lower().endswith(".safetensors")):
-        idle = ", ".join(f"--{name}" for name in given)
-        raise InputError(f"{options.model} is converted already: {idle} would change nothing.")
-    return model
 
 
 def add_samples(parser: argparse.ArgumentParser) -> None:
-    """DATA and the options that say how samples are cut from it; ``opened_with`` reads them."""
-    parser.add_argument(
-        "data",
-        type=Path,
-        metavar="DATA",
-        help="a .csv, .npy, .parquet or .wav file of any size: every row (entry, sound) is a "
-        "sample or, with --window, an instant of a recording",
+    """DATA and how samples are cut from it; ``open_with_samples`` reads them."""
+    what = (
+        "a .csv, .npy, .parquet or .wav file of any size: every row (entry, sound) is a sample or, "
+        "with --window, an instant of a recording"
     )
+    add_file(parser, "data", what=what, metavar="DATA")
     group = parser.add_argument_group("how samples are cut")
     add_channels(group)
     group.add_argument(
@@ -181,19 +163,19 @@ def add_samples(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether the first line of a CSV names the columns; default: if it holds no number",
     )
-    whole: Any = {"type": positive, "metavar": "N"}
-    group.add_argument("--window", **whole, help="cut windows of N rows")
-    group.add_argument("--hop", **whole, help="rows from window to window; default: as --window")
+    count: Any = {"type": parse_count, "metavar": "N"}
+    group.add_argument("--window", **count, help="cut windows of N rows")
+    group.add_argument("--hop", **count, help="rows from window to window; default: as --window")
     group.add_argument(
         "--shape",
-        type=shape,
+        type=parse_shape,
         metavar="C,L",
         help="of one sample; default: what the model takes, where rows or windows fit it",
     )
-    group.add_argument("--batch", **whole, default=64, help="samples at a time; default 64")
+    group.add_argument("--batch", **count, default=64, help="samples at a time; default 64")
 
 
-def add_channels(parser: Options) -> None:
+def add_channels(parser: Parser) -> None:
     """Which columns of a file or a stream are the channels, and what is done to them."""
     parser.add_argument(
         "--columns",
@@ -201,84 +183,77 @@ def add_channels(parser: Options) -> None:
         metavar="A,B,…",
         help="which columns, in which order: names, numbers from 0, 2-7 for several; default: all",
     )
-    parser.add_argument(
-        "--channels-last",
-        action="store_true",
-        help="windows (instants, channels), not (channels, instants)",
-    )
-    parser.add_argument(
-        "--standardise",
-        type=Path,
-        metavar="FILE",
-        help='(x − mean) / std by a JSON file {"mean": …, "std": …}, one number or one per channel',
-    )
+    what = "windows (instants, channels), not (channels, instants)"
+    add_switch(parser, "--channels-last", what)
+    what = '(x − mean) / std by a JSON file {"mean": …, "std": …}, one number or one per channel'
+    add_file(parser, "--standardise", "--standardize", what=what)
 
 
-def shape(text: str) -> tuple[int, ...]:
-    return tuple(map(positive, text.split(",")))
+def read_scaling(args: argparse.Namespace) -> Scaling | None:
+    """What ``--standardise`` names, if anything."""
+    return None if args.standardise is None else Scaling.read(args.standardise)
 
 
-def positive(text: str) -> int:
+def parse_shape(text: str) -> tuple[int, ...]:
+    return tuple(map(parse_count, text.split(",")))
+
+
+def parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
 
 
-def opened_with(options: argparse.Namespace) -> tuple[Opened, Iterator[Tensor]]:
-    """The model of ``add_model``, and the samples of ``add_samples`` in the shape that it takes."""
-    from onesigma.tables.samples import fitted, samples
-    from onesigma.tables.scaling import Scaling
-
-    read = samples(
-        options.data,
-        window=options.window,
-        hop=options.hop,
-        columns=options.columns,
-        batch=options.batch,
-        shape=options.shape,
-        scaling=None if options.standardise is None else Scaling.read(options.standardise),
-        channels_last=options.channels_last,
-        header=options.header,
+def open_with_samples(args: argparse.Namespace) -> tuple[Opened, Iterator[Array]]:
+    """The model of ``add_model``, and the samples of ``add_samples`` in the shape it takes."""
+    samples = read_samples(
+        args.data,
+        window=args.window,
+        hop=args.hop,
+        columns=args.columns,
+        batch=args.batch,
+        shape=args.shape,
+        scaling=read_scaling(args),
+        channels_last=args.channels_last,
+        header=args.header,
     )
-    first = next(read)  # a factory says nothing of its inputs, the data does
-    model = opened(options, first)
-    return model, (fitted(x, model.input_shape, options.data.name) for x in chain([first], read))
+    first = next(samples)  # a factory does not say what it takes, but the data does
+    model, file = open_model_from(args, first), args.data.name
+    return model, (fit_to_model(x, model.input_shape, file) for x in chain([first], samples))
 
 
-def add_limit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit",
-        type=positive,
-        default=1000,
-        metavar="N",
-        help="samples to use at most, from all over the file; default 1000",
-    )
+def add_sampling(parser: argparse.ArgumentParser, passes: int) -> None:
+    """How much is compared with Monte Carlo; ``open_with_inputs`` reads so many samples."""
+    count: Any = {"type": parse_count, "metavar": "N"}
+    what = "samples to use at most, from all over the file; default 1000"
+    parser.add_argument("--limit", **count, default=1000, help=what)
+    what = f"passes of Monte Carlo; default {passes}"
+    parser.add_argument("--passes", **count, default=passes, help=what)
 
 
-def converted_with(options: argparse.Namespace) -> tuple[Opened, Converted, Tensor, int]:
-    """The model, converted here or before, and every k-th sample, as ``add_limit`` says; and k."""
-    from onesigma.tables.thinned import thinned
+def open_with_inputs(args: argparse.Namespace) -> tuple[Opened, Converted, Tensor, int]:
+    """The model, its converted network, every k-th sample, and k."""
+    import torch
 
-    model, samples = opened_with(options)
+    model, samples = open_with_samples(args)
     if model.converted is None:
         raise ModelError(
             f"{model.name} holds the one-pass network alone, without the one to sample from. Give "
-            "what it was exported from: a .safetensors file of onesigma.save, or the original "
-            "model."
+            f"what it was exported from: {SAVED}, or the original model."
         )
-    return model, model.converted, *thinned(samples, options.limit)
+    inputs, step = thin(samples, args.limit)
+    return model, model.converted, torch.from_numpy(inputs), step
 
 
-def add_labels(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--labels", metavar="A,B,…", help="names of the classes, or a text file with one per line"
-    )
+def add_class_names(parser: argparse.ArgumentParser) -> None:
+    what = "names of the classes, or a text file with one per line"
+    parser.add_argument("--class-names", metavar="A,B,…|FILE", help=what)
 
 
-def labels_of(options: argparse.Namespace) -> tuple[str, ...] | None:
-    """The names that ``add_labels`` was given, if any."""
-    if options.labels is None:
+def read_class_names(args: argparse.Namespace) -> tuple[str, ...] | None:
+    """The names that ``--class-names`` gives, if any."""
+    if args.class_names is None:
         return None
-    path, text = Path(options.labels), options.labels
+    path, text = Path(args.class_names), args.class_names
     listed = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
     return tuple(name.strip() for name in listed if name.strip())

@@ -1,131 +1,111 @@
-"""``onesigma predict``: answers and their doubt for a file of data."""
+"""``onesigma predict``: answers and their uncertainty for a file of data."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onesigma.cli.options import (
-    Commands,
-    add_json,
-    add_labels,
-    add_model,
-    add_samples,
-    bar,
-    command,
-    labels_of,
-    opened_with,
-    print_json,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from onesigma.prediction import Prediction
-    from onesigma.tables.answers import Columns
-
-    Act = Callable[[Prediction], Tensor]
+from onesigma.cli import options
+from onesigma.cli.options import Command
+from onesigma.errors import FileError, InputError
+from onesigma.runtime import Prediction
+from onesigma.storage.opening import EXPORTED, SAVED
+from onesigma.tables.answers import Table, table_writer, tabulate
 
 
-def add(commands: Commands) -> None:
-    parser = command(
-        commands,
-        "predict",
-        "answers and their doubt for a file of data",
-        description="A table with one row per sample: label, probability, entropy and its "
-        "epistemic and aleatoric parts and, where there is a threshold, act or abstain; for "
-        "regression mean and std. Files larger than the memory are read piece by piece.",
-        example="onesigma predict model.safetensors watch.csv --window 250 --hop 125 -o out.csv"
-        "\n  onesigma predict out.onnx inputs.npy --abstain-above 0.5 --json -o out.parquet"
-        "\n  onesigma predict my.nets:make_cnn --weights cnn.pt data.parquet --columns x,y,z "
-        "--window 128",
-    )
-    add_model(parser)
-    add_samples(parser)
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help=".csv or .parquet; default: CSV to stdout"
-    )
-    add_labels(parser)
-    parser.add_argument(
-        "--probs", action="store_true", help="the probability of every class in columns of its own"
-    )
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser, SAVED, EXPORTED)
+    options.add_samples(parser)
+    what = ".csv or .parquet; default: CSV to standard output"
+    options.add_file(parser, "-o", "--output", what=what)
+    options.add_class_names(parser)
+    options.add_switch(parser, "--probs", "the probability of every class, a column for each")
     rule = parser.add_mutually_exclusive_group()
     rule.add_argument(
         "--abstain-above", type=float, metavar="X", help="abstain where the entropy is above X"
     )
-    rule.add_argument(
-        "--abstain-rule",
-        type=Path,
-        metavar="FILE",
-        help="a JSON file of AbstainRule.to_dict(); default: the rule in the model, if any",
-    )
-    add_json(parser, "print a summary as JSON; without -o, it alone")
-    parser.set_defaults(run=run)
+    what = "a JSON file of AbstainRule.to_dict(); default: the rule in the model, if any"
+    options.add_file(rule, "--abstain-rule", what=what)
+    options.add_json(parser, "print a summary as JSON; without -o, the summary alone")
 
 
-def run(options: argparse.Namespace) -> None:
-    from onesigma.errors import InputError
-    from onesigma.tables.answers import table_writer
-
-    if options.output is not None and options.output.resolve() == options.data.resolve():
-        raise InputError(f"{options.output} is the data itself: give the answers another name.")
-    unwanted = options.json and options.output is None
-    table = nullcontext() if unwanted else table_writer(options.output)
-    summary = Summary(options.model, str(options.data))
-    answers = _answers(options)
-    with table as write:
-        for columns in bar(answers, "batches"):
-            summary.add(columns)
+def _run(args: argparse.Namespace) -> None:
+    if args.output is not None and args.output.resolve() == args.data.resolve():
+        raise InputError(f"{args.output} is the data itself: give the answers another name.")
+    summary = _Summary()
+    unwanted = args.json and args.output is None
+    with nullcontext() if unwanted else table_writer(args.output) as write:
+        for table in options.show_progress(_answer(args), "batches"):
+            summary.add(table)
             if write is not None:
-                write(columns)
-    if options.json:
-        print_json(summary.to_dict() | {"output": options.output and str(options.output)})
-    elif options.output is not None:
-        print(f"{summary} → {options.output}", file=sys.stderr)
+                write(table)
+    if args.json:
+        output = args.output and str(args.output)
+        names = {"model": args.model, "data": str(args.data)}
+        options.print_json(names | summary.to_dict() | {"output": output})
+    elif args.output is not None:
+        print(f"{summary} → {args.output}", file=sys.stderr)
 
 
-def _answers(options: argparse.Namespace) -> Iterator[Columns]:
+def _answer(args: argparse.Namespace) -> Iterator[Table]:
     """The table of each batch, with the place of every sample in the file."""
-    from onesigma.tables.answers import columns_of
-
-    act, labels = _act(options), labels_of(options)
-    model, samples = opened_with(options)
-    place = "index" if options.window is None else "start"
-    step = 1 if options.window is None else options.hop or options.window
+    decide, class_names = _read_rule(args), options.read_class_names(args)
+    model, samples = options.open_with_samples(args)
+    place = "index" if args.window is None else "start"
+    step = 1 if args.window is None else args.hop or args.window
     first = 0
     for x in samples:
         prediction = model.predict(x)
-        if act is not None:
-            prediction = replace(prediction, act=act(prediction))
-        places = [step * i for i in range(first, first + len(x))]
-        yield {place: places} | columns_of(prediction, labels or model.labels, probs=options.probs)
+        if decide is not None:
+            prediction = replace(prediction, act=decide(prediction))
+        table = tabulate(prediction, class_names or model.class_names, probs=args.probs)
+        yield {place: [step * i for i in range(first, first + len(x))]} | table
         first += len(x)
 
 
+def _read_rule(args: argparse.Namespace) -> Callable[[Any], Any] | None:
+    """Where to act, as the options say; None leaves it to the model."""
+    if args.abstain_above is not None:
+
+        def is_sure(prediction: Prediction) -> Any:
+            if prediction.entropy is None:
+                raise InputError("--abstain-above needs classes: this model does regression.")
+            return prediction.entropy <= args.abstain_above
+
+        return is_sure
+    if args.abstain_rule is None:
+        return None
+    from onesigma.decide.threshold import AbstainRule
+
+    try:  # it compares arrays of any kind
+        return AbstainRule.from_dict(json.loads(args.abstain_rule.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FileError(
+            f"{args.abstain_rule} is no abstain rule ({error}). Write one with "
+            "json.dump(rule.to_dict(), file), from what onesigma.threshold returned."
+        ) from error
+
+
 @dataclass
-class Summary:
+class _Summary:
     """What the table says in a few figures."""
 
-    model: str
-    data: str
     samples: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
-    sums: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
+    sums: Counter[str] = field(default_factory=Counter)
 
-    def add(self, columns: Columns) -> None:
-        self.samples += len(next(iter(columns.values())))
-        self.labels.update(map(str, columns.get("label", ())))
-        self.acts.update(columns.get("act", ()))
-        for name, values in columns.items():
+    def add(self, table: Table) -> None:
+        self.samples += len(next(iter(table.values())))
+        self.labels.update(map(str, table.get("label", ())))
+        self.acts.update(table.get("act", ()))
+        for name, values in table.items():
             if values and isinstance(values[0], float) and not name.startswith("p_"):
                 self.sums[name] += sum(values)
 
@@ -136,8 +116,6 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "model": self.model,
-            "data": self.data,
             "samples": self.samples,
             "labels": dict(self.labels.most_common()),
             "coverage": self.coverage,
@@ -149,19 +127,16 @@ class Summary:
         return f"{self.samples} samples{acts}"
 
 
-def _act(options: argparse.Namespace) -> Act | None:
-    """What the options say of acting; None leaves it to the model."""
-    from onesigma.decide.threshold import AbstainRule, score_of
-    from onesigma.errors import FileError
-
-    if (limit := options.abstain_above) is not None:
-        return lambda prediction: score_of(prediction, "entropy") <= limit
-    if options.abstain_rule is None:
-        return None
-    try:
-        return AbstainRule.from_dict(json.loads(options.abstain_rule.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FileError(
-            f"{options.abstain_rule} is no abstain rule ({error}). Write one with "
-            "json.dump(rule.to_dict(), file), from what onesigma.threshold returned."
-        ) from error
+PREDICT = Command(
+    "predict",
+    "answers and their uncertainty for a file of data",
+    _add_options,
+    _run,
+    description="A table with one row per sample: label, probability, entropy and its "
+    "epistemic and aleatoric parts and, where there is a threshold, act or abstain; for "
+    "regression mean and std. Files larger than the memory are read piece by piece.",
+    example="onesigma predict model.safetensors watch.csv --window 250 --hop 125 -o out.csv"
+    "\n  onesigma predict out.onnx inputs.npy --abstain-above 0.5 --json -o out.parquet"
+    "\n  onesigma predict my.nets:make_cnn --weights cnn.pt data.parquet --columns x,y,z "
+    "--window 128",
+)

@@ -64,12 +64,12 @@ def export(
         PackageError: the packages of ``onesigma[onnx]`` are not installed.
     """
     path = Path(path)
-    if path.suffix == ".onnx":
+    version = onnx_file.OPSET if opset is None else opset
+    onnx_file.check_target(path, version)
+    if path.suffix:
         _refuse_idle(path, input_shape=input_shape, name=name, int8=int8 or None)
     else:
         _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
-    version = onnx_file.OPSET if opset is None else opset
-    onnx_file.check_target(path, version)
     answering = make_answering(
         converted,
         example_input,
@@ -98,8 +98,6 @@ def _arrays(inputs: Inputs | None) -> list[npt.NDArray[Any]] | None:
 
 
 def _refuse_idle(path: Path, **options: object) -> None:
-    if path.suffix not in ("", ".onnx"):
-        raise InputError(f"{path.name}: name a file that ends in .onnx, or a folder for C.")
     idle = [name for name, value in options.items() if value is not None]
     if idle:
         kind = "ONNX" if path.suffix else "C"

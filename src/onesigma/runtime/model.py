@@ -17,6 +17,8 @@ from onesigma.errors import FileError, InputError, ModelError, PackageError
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
 FORMAT = 1
 
+# The start of that entry as protobuf writes it: field 1 is the key, field 2 the value.
+_MARK = bytes([0x0A, len(METADATA_KEY)]) + METADATA_KEY.encode() + bytes([0x12])
 _DTYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -30,7 +32,7 @@ _DTYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, eq=False)
 class Prediction(Answer[npt.NDArray[Any]]):
-    """An answer and its doubt, for a batch, as numpy arrays; for the fields see ``Answer``."""
+    """An answer and its uncertainty for a batch, as numpy arrays; for the fields see ``Answer``."""
 
     @property
     def std(self) -> npt.NDArray[Any]:
@@ -58,7 +60,7 @@ class Model:
     def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
         self._session = session
         self._inputs = session.get_inputs()
-        self._outputs = _outputs(session, metadata)
+        self._outputs = _output_names(session, metadata)
         self.metadata = metadata
 
     @property
@@ -82,7 +84,7 @@ class Model:
         if len(inputs) != len(self._inputs):
             raise InputError(f"The model takes {len(self._inputs)} inputs, not {len(inputs)}.")
         feed = {
-            wanted.name: _fitting(x, shape, wanted)
+            wanted.name: _check_input(x, shape, wanted)
             for x, shape, wanted in zip(inputs, self.input_shapes, self._inputs, strict=True)
         }
         try:
@@ -109,11 +111,16 @@ def load(path: str | Path, *, threads: int | None = None) -> Model:
         raise InputError(f"threads={threads}: at least one is needed.")
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
-    session = _session(path, threads)
-    return Model(session, _metadata(path, session))
+    session = _open_session(path, threads)
+    return Model(session, _read_metadata(path, session))
 
 
-def _session(path: Path, threads: int | None) -> Any:
+def is_exported(path: Path) -> bool:
+    """Whether the file carries the metadata of ``onesigma.export``; it is searched, not parsed."""
+    return _MARK in path.read_bytes()
+
+
+def _open_session(path: Path, threads: int | None) -> Any:
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ModuleNotFoundError as error:
@@ -131,7 +138,7 @@ def _session(path: Path, threads: int | None) -> Any:
         ) from error
 
 
-def _metadata(path: Path, session: Any) -> dict[str, Any]:
+def _read_metadata(path: Path, session: Any) -> dict[str, Any]:
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if text is None:
         raise FileError(
@@ -148,21 +155,21 @@ def _metadata(path: Path, session: Any) -> dict[str, Any]:
             f"{path.name} has format {version}, this version of onesigma reads {FORMAT}. "
             "Export the model again, or update onesigma here."
         )
-    if not _fits(session, metadata):
+    if not _matches_graph(session, metadata):
         raise FileError(
             f"{path.name}: its onesigma metadata do not fit its graph. Export it again."
         )
     return metadata
 
 
-def _outputs(session: Any, metadata: dict[str, Any]) -> dict[str, str]:
-    """What each field is called in the file; the original network's own output is not asked for."""
+def _output_names(session: Any, metadata: dict[str, Any]) -> dict[str, str]:
+    """What each field is called in the file. The original network's own output is left out."""
     return metadata.get("outputs") or {output.name: output.name for output in session.get_outputs()}
 
 
-def _fits(session: Any, metadata: dict[str, Any]) -> bool:
-    """Whether all is there that a call will need."""
-    outputs, names = _outputs(session, metadata), metadata.get("class_names")
+def _matches_graph(session: Any, metadata: dict[str, Any]) -> bool:
+    """Whether everything is there that a call will need."""
+    outputs, names = _output_names(session, metadata), metadata.get("class_names")
     known = {each.name for each in fields(Prediction)} - {"class_dim"}
     made = [output.name for output in session.get_outputs()]
     return (
@@ -175,8 +182,8 @@ def _fits(session: Any, metadata: dict[str, Any]) -> bool:
     )
 
 
-def _fitting(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDArray[Any]:
-    """The input as the graph takes it. Only casts that lose nothing; the rest is the caller's."""
+def _check_input(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDArray[Any]:
+    """The input as the graph takes it. It is cast only where that loses nothing."""
     words = ", ".join("batch" if n is None else str(n) for n in shape)
     if not isinstance(x, np.ndarray):
         raise InputError(f"Expected an array of shape ({words}), not {type(x).__name__}.")

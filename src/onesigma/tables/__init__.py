@@ -1,1 +1,1 @@
-"""A user's files: recordings in, windows of them, tables of answers out."""
+"""A user's files in numpy: recordings in, windows of them, tables of answers out."""

@@ -5,136 +5,118 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
-from torch import Tensor
-
 from onesigma.errors import InputError, ModelError
-from onesigma.prediction import Prediction
+from onesigma.runtime import Prediction
 from onesigma.storage.atomic import replacing
-from onesigma.tables.rows import arrow
+from onesigma.tables.files import import_pyarrow
 
-Columns: TypeAlias = dict[str, list[Any]]
-Write: TypeAlias = Callable[[Columns], None]
-
-ACT, ABSTAIN = "act", "abstain"
+Table: TypeAlias = dict[str, list[Any]]  # values by column
+Write: TypeAlias = Callable[[Table], None]
 
 
-def columns_of(
-    prediction: Prediction, names: Sequence[str] | None = None, *, probs: bool = False
-) -> Columns:
-    """A column per quantity: the answer first, then its doubt, then whether to act on it.
+def tabulate(
+    prediction: Prediction, class_names: Sequence[str] | None = None, *, probs: bool = False
+) -> Table:
+    """A column per quantity: the answer first, then its uncertainty, then whether to act on it.
 
     Args:
         prediction: of a batch, one answer per sample.
-        names: of the classes; without, the classes are numbered from 0.
+        class_names: without them, the classes are numbered from 0.
         probs: a column for the probability of every class, too.
 
     Raises:
         ModelError: the model answers more than once per sample, as segmentation does.
-        InputError: not as many names as classes.
+        InputError: there are more or fewer names than classes.
     """
     if prediction.probs is None:
-        return _regression(prediction)
-    if prediction.probs.dim() != 2:
+        return _tabulate_regression(prediction)
+    if prediction.probs.ndim != 2:
         raise ModelError(
-            f"The model answers a sample with {tuple(prediction.probs.shape[1:])} probabilities: "
+            f"The model answers a sample with {prediction.probs.shape[1:]} probabilities: "
             "a table has one answer per sample."
         )
-    classes = prediction.probs.shape[1]
-    if names is not None and len(names) != classes:
-        raise InputError(f"{len(names)} labels ({', '.join(names)}) for {classes} classes.")
-    labels = prediction.label.tolist()
-    columns: Columns = {
-        "label": labels if names is None else [names[i] for i in labels],
+    count = prediction.probs.shape[1]
+    if class_names is not None and len(class_names) != count:
+        shown = ", ".join(class_names)
+        raise InputError(f"{len(class_names)} class names ({shown}) for {count} classes.")
+    answers = prediction.label.tolist()
+    table: Table = {
+        "label": answers if class_names is None else [class_names[i] for i in answers],
         "probability": prediction.confidence.tolist(),
     }
-    for doubt in ("entropy", "epistemic", "aleatoric"):
-        if (values := getattr(prediction, doubt)) is not None:
-            columns[doubt] = values.tolist()
+    for name in ("entropy", "epistemic", "aleatoric"):
+        if (values := getattr(prediction, name)) is not None:
+            table[name] = values.tolist()
     if probs:
-        for i, name in enumerate(names or map(str, range(classes))):
-            columns[f"p_{name}"] = prediction.probs[:, i].tolist()
+        for i, name in enumerate(class_names or map(str, range(count))):
+            table[f"p_{name}"] = prediction.probs[:, i].tolist()
     if prediction.act is not None:
-        columns["act"] = [ACT if yes else ABSTAIN for yes in prediction.act.tolist()]
-    return columns
+        table["act"] = ["act" if yes else "abstain" for yes in prediction.act.tolist()]
+    return table
 
 
-def _regression(prediction: Prediction) -> Columns:
-    mean, std = (_flat(values) for values in (prediction.mean, prediction.std))
-    outputs = range(mean.shape[1])
-    columns: Columns = {}
-    for i in outputs:
-        suffix = f"_{i}" if len(outputs) > 1 else ""
-        columns[f"mean{suffix}"] = mean[:, i].tolist()
-        columns[f"std{suffix}"] = std[:, i].tolist()
-    return columns
+def _tabulate_regression(prediction: Prediction) -> Table:
+    mean, std = (values.reshape(len(values), -1) for values in (prediction.mean, prediction.std))
+    table: Table = {}
+    for i in range(mean.shape[1]):
+        suffix = f"_{i}" if mean.shape[1] > 1 else ""
+        table[f"mean{suffix}"] = mean[:, i].tolist()
+        table[f"std{suffix}"] = std[:, i].tolist()
+    return table
 
 
-def _flat(values: Tensor) -> Tensor:
-    return values.reshape(len(values), -1)
+@contextmanager
+def table_writer(path: Path | None) -> Iterator[Write]:
+    """A function that appends a table to a ``.csv`` or ``.parquet`` file; None: CSV to stdout.
 
-
-def table_writer(path: Path | None) -> AbstractContextManager[Write]:
-    """A function that appends columns to a ``.csv`` or ``.parquet`` file; None: CSV to stdout.
-
-    The file appears when the block ends well, and whole.
+    The file appears, whole, when the block ends without an error.
     """
     if path is None:
-        return _csv_to(sys.stdout)
+        yield _append_to_csv(sys.stdout)
+        return
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{path}: a table is written as .csv or .parquet.")
     if not path.parent.is_dir():
-        raise InputError(f"{path.parent} is not a folder.")
-    return _csv_file(path) if path.suffix.lower() == ".csv" else _parquet_file(path)
+        raise InputError(f"{path.parent} is not a folder: create it first.")
+    with replacing(path) as temporary:
+        if path.suffix.lower() == ".csv":
+            with temporary.open("w", encoding="utf-8", newline="") as stream:
+                yield _append_to_csv(stream)
+        else:
+            with _parquet_writer(temporary) as write:
+                yield write
 
 
-@contextmanager
-def _csv_file(path: Path) -> Iterator[Write]:
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as stream,
-        _csv_to(stream) as write,
-    ):
-        yield write
-
-
-@contextmanager
-def _csv_to(stream: TextIO) -> Iterator[Write]:
+def _append_to_csv(stream: TextIO) -> Write:
     writer = csv.writer(stream, lineterminator="\n")
     header: list[str] = []
 
-    def write(columns: Columns) -> None:
+    def write(table: Table) -> None:
         if not header:
-            header.extend(columns)
+            header.extend(table)
             writer.writerow(header)
-        rows = zip(*columns.values(), strict=True)
-        writer.writerows([[_short(value) for value in row] for row in rows])
+        for row in zip(*table.values(), strict=True):
+            # Six digits, which is what float32 has.
+            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in row])
 
-    yield write
-
-
-def _short(value: Any) -> Any:
-    """Six digits, which is what float32 has."""
-    return f"{value:.6g}" if isinstance(value, float) else value
+    return write
 
 
 @contextmanager
-def _parquet_file(path: Path) -> Iterator[Write]:
-    pyarrow, parquet = arrow()
-    writers: list[Any] = []
-    with replacing(path) as temporary:
+def _parquet_writer(path: Path) -> Iterator[Write]:
+    pyarrow, parquet = import_pyarrow()
+    with ExitStack() as opened:
+        writers: list[Any] = []
 
-        def write(columns: Columns) -> None:
-            table = pyarrow.table(columns)
-            if not writers:
-                writers.append(parquet.ParquetWriter(temporary, table.schema))
-            writers[0].write_table(table)
+        def write(table: Table) -> None:
+            content = pyarrow.table(table)
+            if not writers:  # the first table says which columns there are
+                writer = parquet.ParquetWriter(path, content.schema)
+                writers.append(opened.enter_context(writer))
+            writers[0].write_table(content)
 
-        try:
-            yield write
-        finally:
-            for writer in writers:
-                writer.close()
+        yield write

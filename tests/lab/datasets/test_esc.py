@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import scipy.signal
+from data_files import write_wav
 from lab.datasets.test_speech import encode
-from tables.test_wav import write_wav
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets import esc

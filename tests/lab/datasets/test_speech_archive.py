@@ -2,7 +2,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from tables.test_wav import write_wav
+from data_files import write_wav
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets import speech, speech_archive

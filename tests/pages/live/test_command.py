@@ -16,7 +16,7 @@ from onesigma.cli import main as cli
 ON_A_DEVICE = (
     "import signal, sys; sys.modules['torch'] = None; "
     "signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from onesigma import cli; sys.exit(cli.main(sys.argv[1:]))"
+    "from onesigma.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
 
@@ -64,7 +64,7 @@ def test_from_standard_input_without_pytorch_until_ctrl_c(exported):
         (["live", "MODEL", "-", "--rate", "nan"], "--rate nan: a positive number"),
         (["live", "MODEL", "-", "--rate", "inf"], "--rate inf: a positive number"),
         (["live", "MODEL", "-", "--port", "70000"], "Port 70000 cannot be used"),
-        (["live", "MODEL", "-", "--labels", "a,b"], "3 classes"),
+        (["live", "MODEL", "-", "--class-names", "a,b"], "3 classes"),
     ],
 )
 def test_what_is_wrong_is_explained(arguments, says, exported, capsys):

@@ -12,8 +12,8 @@ import onesigma
 from onesigma.errors import DataError, InputError, ModelError
 from onesigma.pages.live.model import exported, live_model, opened_model
 from onesigma.runtime import Prediction
-from onesigma.storage.opening import Opened
-from onesigma.tables.scaling import Scaling
+from onesigma.storage.opening import wrap_converted
+from onesigma.tables.windows import Scaling
 
 
 def converted():
@@ -34,7 +34,7 @@ def test_a_window_reaches_the_network_channels_first(tmp_path):
     window = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
     expected = network(torch.from_numpy(window.T.copy())[None])
     on_device = exported(tmp_path / "m.onnx")
-    in_torch = opened_model(Opened("m", network, network, tuple(names), (None, 3, 16)))
+    in_torch = opened_model(wrap_converted("m", network, tuple(names)))
     for model in (on_device, in_torch):
         assert (model.length, model.channels, list(model.labels)) == (16, 3, names)
         assert (model.score, model.own_rule) == ("entropy", True)

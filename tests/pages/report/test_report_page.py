@@ -154,7 +154,7 @@ def test_speed_is_relative_to_the_plain_network(page: str) -> None:
 
 def test_without_labels_it_says_what_they_would_add() -> None:
     said = words(report_page(found(residual(), inputs(2, 12))))
-    assert "--labels-file y.npy" in said
+    assert "--labels y.npy" in said
     assert "Reliability diagram" not in said
     assert "Entropy: all the doubt" in said
     assert "of the answers are right" not in said
@@ -172,7 +172,7 @@ def test_regression() -> None:
     assert rows(made, "plain network")[0][2:] == ["–"] * 3
     assert "Does the doubt find the large errors?" in made
     assert "Entropy" not in made
-    assert "--labels-file" in report_page(replace(regression(), labels=None))
+    assert "--labels" in report_page(replace(regression(), labels=None))
 
 
 def test_the_models_own_rule_is_kept() -> None:

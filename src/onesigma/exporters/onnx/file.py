@@ -55,6 +55,8 @@ def write_model(model: ModelProto, path: Path, opset: int, agreement: Agreement)
 
 def check_target(path: Path, opset: int) -> None:
     """Refuse a file that could not be written, before the work of making it."""
+    if path.suffix not in ("", ".onnx"):
+        raise InputError(f"{path.name}: name a file that ends in .onnx, or a folder for C.")
     if find_spec("onnx") is None:
         raise PackageError("Exporting needs onnx. Install it with: pip install 'onesigma[onnx]'")
     from onnx.defs import onnx_opset_version

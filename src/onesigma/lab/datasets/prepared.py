@@ -16,7 +16,7 @@ from torch import Tensor
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets.watch import Split
-from onesigma.tables.arrays import DAMAGE
+from onesigma.tables.files import DAMAGE
 
 ENVIRONMENT = "ONESIGMA_DATA"
 DEFAULT = Path("..") / "shared" / "data"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from onesigma.errors import DataError
 from onesigma.storage.atomic import replacing
-from onesigma.tables.arrays import DAMAGE
+from onesigma.tables.files import DAMAGE
 
 # No class applies: a pause, an activity that is none of the dataset's, a sensor that was silent.
 NO_CLASS = -1

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from onesigma.errors import DataError
 from onesigma.lab.datasets.mfcc import SAMPLE_RATE
 from onesigma.lab.datasets.speech import CLASS_NAMES, Clips
-from onesigma.tables.wav import read_wav
+from onesigma.tables.files import read_wav
 
 UNKNOWN = "_unknown_"
 UNKNOWN_CLIPS = 200

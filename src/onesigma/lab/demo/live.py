@@ -15,7 +15,7 @@ from onesigma.lab.demo import checkpoint
 from onesigma.lab.demo.run import random_walk
 from onesigma.pages.live.feed import Feed
 from onesigma.pages.live.model import LiveModel, opened_model
-from onesigma.storage.opening import Opened
+from onesigma.storage.opening import wrap_converted
 
 PERSON = 10  # of those whom the network never saw, the one it knows best
 DRIFT = "drifting sensor"
@@ -37,8 +37,7 @@ def demo() -> tuple[LiveModel, Feed]:
     with torch.no_grad():
         rule = threshold(converted(data.validation.inputs), data.validation.labels)
     converted = converted.with_abstain(rule)
-    shape = (None, *watch.INPUT_SHAPE)
-    opened = Opened("smartwatch network", converted, converted, watch.CLASS_NAMES, shape)
+    opened = wrap_converted("smartwatch network", converted, watch.CLASS_NAMES)
     return opened_model(opened), _feed(data)
 
 

@@ -11,8 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from onesigma.errors import DataError, InputError
-from onesigma.tables.columns import Columns
-from onesigma.tables.rows import rows
+from onesigma.tables.files import Columns, read_rows
 from onesigma.tables.stream import Instant, Lines, lines
 
 _PIECE = 1 << 16
@@ -124,7 +123,7 @@ def _set_baud(handle: int, baud: int) -> None:
 
 def _table(path: Path, channels: int, columns: Columns) -> Iterator[Instant]:
     """The rows of a file that is no text."""
-    for piece in rows(path, columns):
+    for piece in read_rows(path, columns):
         if piece.ndim != 2 or piece.shape[1] != channels:
             raise DataError(
                 f"{path.name}: expected rows of {channels} channels, one per instant, found "

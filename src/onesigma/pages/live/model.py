@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from onesigma import runtime
 from onesigma.errors import InputError, ModelError
-from onesigma.tables.scaling import Scaling
+from onesigma.tables.windows import Scaling
 
 if TYPE_CHECKING:
     from onesigma.storage.opening import Opened
@@ -79,22 +79,10 @@ def exported(path: Path, **settings: Any) -> LiveModel:
 
 def opened_model(opened: Opened, **settings: Any) -> LiveModel:
     """Whatever else ``onesigma.storage.opening`` opens, run by PyTorch."""
-    import torch
-
-    def predict(x: Window) -> runtime.Prediction:
-        with torch.no_grad():
-            answer = opened.predict(torch.from_numpy(x))
-        arrays: dict[str, Any] = {
-            field.name: value.numpy() if isinstance(value, torch.Tensor) else value
-            for field in fields(answer)
-            for value in (getattr(answer, field.name),)
-        }
-        return runtime.Prediction(**arrays)
-
     own = None if opened.converted is None else opened.converted.abstain
     rule = None if own is None else own.to_dict()
-    settings["labels"] = settings.get("labels") or opened.labels
-    return live_model(opened.name, opened.input_shape, predict, rule=rule, **settings)
+    settings["labels"] = settings.get("labels") or opened.class_names
+    return live_model(opened.name, opened.input_shape, opened.predict, rule=rule, **settings)
 
 
 def live_model(

@@ -53,14 +53,14 @@ AUDIT_FIGURES: Terms = (
 )  # fmt: skip
 NO_LABELS = (
     "No labels were given, so nothing here says whether the answers are right. With "
-    "<code>--labels-file y.npy</code> (the true class of each input) this part also shows "
+    "<code>--labels y.npy</code> (the true class of each input) this part also shows "
     "accuracy, NLL, ECE and Brier score of the plain network, one pass and Monte Carlo, a "
     "reliability diagram, the doubt of right and wrong answers apart, and a threshold at which to "
     "abstain, with a guarantee."
 )
 NO_TRUTH = (
     "No true values were given, so nothing here says whether the answers are right. With "
-    "<code>--labels-file y.npy</code> (the true value of each input) this part also shows the "
+    "<code>--labels y.npy</code> (the true value of each input) this part also shows the "
     "error, how often the truth lies within one and two standard deviations, and whether the doubt "
     "finds the large errors."
 )

@@ -1,0 +1,110 @@
+"""``onesigma audit`` and ``onesigma report``: how good a model is on a user's data."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from onesigma.cli import options
+from onesigma.cli.options import Command
+from onesigma.errors import InputError
+from onesigma.storage.opening import SAVED
+from onesigma.tables.files import read_array
+
+
+def _add_audit_options(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser, SAVED)
+    options.add_samples(parser)
+    options.add_sampling(parser, passes=200)
+    options.add_json(parser)
+    options.add_output(parser, "also draw a picture there")
+
+
+def _run_audit(args: argparse.Namespace) -> None:
+    from onesigma.calibration.comparison import audit
+
+    # All at once, which is why there is a limit: every layer's moments of every sample are kept.
+    _, converted, inputs, _ = options.open_with_inputs(args)
+    result = audit(converted, inputs, passes=args.passes, progress=options.show_progress)
+    if args.json:
+        options.print_json(result.to_dict())
+    else:
+        print(result)
+    if args.output is not None:
+        from onesigma.pages.audit_figure import layer_spread
+
+        args.output.mkdir(parents=True, exist_ok=True)
+        picture = args.output / "audit.png"
+        layer_spread(result.layers, picture, mean_noise=result.mean_noise)
+        print(f"Picture: {picture}", file=sys.stderr)
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    options.add_model(parser, SAVED)
+    options.add_samples(parser)
+    what = "a .npy file with the number of each sample's true class (regression: its true value)"
+    options.add_file(parser, "--labels", what=what)
+    options.add_class_names(parser)
+    options.add_sampling(parser, passes=100)
+    parser.add_argument(
+        "--risk",
+        type=float,
+        help="with --labels, the share of wrong answers to accept, for the threshold at which to "
+        "abstain; default: the rule in the model, or else 0.05",
+    )
+    what = "the page to write; default: report.html"
+    options.add_file(parser, "-o", "--output", what=what, default="report.html")
+    options.add_json(parser, "print the figures as JSON, too")
+
+
+def _run_report(args: argparse.Namespace) -> None:
+    import torch
+
+    from onesigma.pages.report.gather import gather
+    from onesigma.pages.report.write import write
+
+    if args.risk is not None and args.labels is None:
+        raise InputError("--risk needs --labels: a threshold is found from true classes.")
+    labels = None if args.labels is None else torch.from_numpy(read_array(args.labels))
+    class_names = options.read_class_names(args)
+    model, converted, inputs, step = options.open_with_inputs(args)
+    found = gather(
+        Path(model.name).name,
+        converted,
+        inputs,
+        None if labels is None else labels[::step],
+        step=step,
+        classes=class_names or model.class_names,
+        passes=args.passes,
+        risk=args.risk,
+        progress=options.show_progress,
+    )
+    write(found, args.output, command=shlex.join(["onesigma", *sys.argv[1:]]))
+    if args.json:
+        options.print_json(found.to_dict())
+    print(f"Report: {args.output}", file=sys.stderr)
+
+
+AUDIT = Command(
+    "audit",
+    "hold a converted model against Monte Carlo",
+    _add_audit_options,
+    _run_audit,
+    description="How close one pass is to Monte-Carlo dropout on real inputs, layer by layer "
+    "and overall. Labels are not needed.",
+    example="onesigma audit model.safetensors inputs.npy --output out"
+    "\n  onesigma audit my.nets:make_cnn --weights cnn.pt watch.csv --window 250 --limit 100",
+)
+REPORT = Command(
+    "report",
+    "one HTML page about your model on your data",
+    _add_report_options,
+    _run_report,
+    description="What was converted, how faithful it is to Monte Carlo, how good answers and "
+    "uncertainty are (with labels), which inputs are most and least certain, what it costs: one "
+    "HTML file that needs nothing else.",
+    example="onesigma report model.safetensors inputs.npy --labels labels.npy"
+    "\n  onesigma report my.nets:make_cnn --weights cnn.pt watch.csv --window 250",
+)
