@@ -23,15 +23,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
-from onesigma.decide.labels import checked_labels
 from onesigma.errors import InputError
-from onesigma.prediction import Prediction
+
+if TYPE_CHECKING:  # a rule also serves where there is no PyTorch
+    from torch import Tensor
+
+    from onesigma.prediction import Prediction
 
 Scores = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -165,6 +167,8 @@ def threshold(
         conditional: limit the risk of the answers acted on.
         delta: with ``conditional``: the chance to accept that unlucky examples break the promise.
     """
+    from onesigma.decide.labels import checked_labels
+
     values = score_of(prediction, score).detach()
     if values.dim() != 1 or prediction.probs is None:
         raise InputError(
