@@ -34,7 +34,7 @@ from onesigma.rules.corrections import (
     SumCorrelation,
 )
 from onesigma.rules.dropout import RATE_ARGUMENT
-from onesigma.rules.table import RULES, Rule, RuleTable
+from onesigma.rules.table import RULES, Reach, Rule, RuleTable
 from onesigma.values.factored import Factored
 from onesigma.values.gaussian import Uncertain
 
@@ -146,7 +146,7 @@ class Fitter:
         if not isinstance(self.engine.env[site.args[0]], Uncertain):  # type: ignore[index]
             return  # all of it is fresh: a gain does
         old, own = self._along(chain, Parts(1.0, 0.0)), self._along(chain, Parts(0.0, 1.0))
-        if self.engine.rules[site.target].shares_noise:  # type: ignore[index]
+        if self.engine.rules[site.target].reach is Reach.COPIES:  # type: ignore[index]
             inherited, fresh = _two_parts(old, own, wanted)
         else:  # masks of single elements are independent: their part is right as it is
             inherited, fresh = float(_ratio((wanted - own).mean(), old.mean())), 1.0

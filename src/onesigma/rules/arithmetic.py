@@ -13,7 +13,16 @@ from onesigma.moments import functions
 from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import Gain, MaximumCorrelation, SumCorrelation, value_of
-from onesigma.rules.table import NORMAL, RULES, SEPARATE, RuleFunction, composed, linear_rule, rule
+from onesigma.rules.table import (
+    NORMAL,
+    RULES,
+    SEPARATE,
+    Reach,
+    RuleFunction,
+    composed,
+    linear_rule,
+    rule,
+)
 from onesigma.values.gaussian import Gaussian, Uncertain, Value, broadcast
 
 aten = torch.ops.aten
@@ -61,13 +70,13 @@ def _var_of_sum(a: Any, b: Any, alpha: float, correlation: SumCorrelation | None
     return (var + 2 * alpha * correlation.value * shared).clamp(min=0)
 
 
-@rule(aten.rsub.Scalar, family="sum")
+@rule(aten.rsub.Scalar, family="sum", reach=Reach.EACH)
 def rsub(x: Uncertain, other: float, alpha: float = 1) -> Gaussian:
     """y = other − αx. Exact."""
     return Gaussian(aten.rsub.Scalar(x.mean, other, alpha), alpha * alpha * x.var)
 
 
-@rule(aten.neg.default, family="sum")
+@rule(aten.neg.default, family="sum", reach=Reach.EACH)
 def neg(x: Uncertain) -> Gaussian:
     """y = −x. Exact."""
     return Gaussian(-x.mean, x.var)
@@ -79,7 +88,9 @@ def neg(x: Uncertain) -> Gaussian:
     family="product",
     assumes=(SEPARATE,),
     accepts=(Gain,),
+    reach=Reach.EACH,
     multiplies=True,
+    same_twice=True,
     note="a product of two uncertain values is carried on as if normal",
 )
 def mul(a: Any, b: Any) -> Gaussian:
@@ -105,6 +116,7 @@ def mul(a: Any, b: Any) -> Gaussian:
     family="product",
     note="by a certain divisor only",
     accepts=(Gain,),
+    reach=Reach.EACH,
 )
 def div(a: Value, b: Any) -> Gaussian:
     """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
@@ -142,11 +154,16 @@ def power(x: Uncertain, exponent: float) -> Uncertain:
     assumes=(SEPARATE, NORMAL),
     note="Clark 1961",
     accepts=(MaximumCorrelation,),
+    reach=Reach.EACH,
     is_maximum=True,
     bends=True,
+    same_twice=True,
 )
-def maximum(a: Value, b: Value, *, correlation: MaximumCorrelation | None = None) -> Gaussian:
-    """The larger of two, see ``moments.piecewise.maximum``."""
+def maximum(a: Value, b: Value, *, correlation: MaximumCorrelation | None = None) -> Uncertain:
+    """The larger of two, see ``moments.piecewise.maximum``; of a value and itself, the value."""
+    if a is b:
+        assert isinstance(a, Uncertain)
+        return a
     zero = torch.zeros_like(mean_of(a))
     var_a = a.var if isinstance(a, Uncertain) else zero
     var_b = b.var if isinstance(b, Uncertain) else zero
@@ -169,7 +186,7 @@ def _reduction(op: Any, *, average: bool) -> RuleFunction:
 
 
 for _op, _average in ((aten.mean.dim, True), (aten.sum.dim_IntList, False)):
-    RULES.add(_op)(linear_rule(_reduction(_op, average=_average)))
+    RULES.add(_op)(linear_rule(_reduction(_op, average=_average), reach=Reach.GROUPS))
 
 
 def _where(condition: Tensor, a: Value, b: Value) -> Gaussian:

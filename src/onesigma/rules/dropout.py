@@ -11,12 +11,13 @@ much (``Parts``).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from onesigma.rules.corrections import Parts
-from onesigma.rules.table import Rule, RuleTable, rule
+from onesigma.rules.table import Reach, Rule, RuleTable, rule
 from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
@@ -40,7 +41,15 @@ def _masked(var: Tensor | float, away: Tensor, p: float, parts: Parts) -> Tensor
     return own + var if share == 1 else own + share * var
 
 
-@rule(aten.dropout.default, family="dropout", adds_noise=True, accepts=(Parts,))
+_EACH: dict[str, Any] = {
+    "family": "dropout",
+    "reach": Reach.EACH,
+    "adds_noise": True,
+    "accepts": (Parts,),
+}
+
+
+@rule(aten.dropout.default, **_EACH)
 def dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
     """Inverted dropout, y = x z / q with z ~ Bernoulli(q): PyTorch, Keras, ONNX.
 
@@ -55,7 +64,7 @@ def dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> V
     return Gaussian(mean, _masked(var, mean, p, parts) / (1 - p))
 
 
-@rule(aten.alpha_dropout.default, family="dropout", adds_noise=True, accepts=(Parts,))
+@rule(aten.alpha_dropout.default, **_EACH)
 def alpha_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
     """Alpha dropout, y = a (x z + α' (1 − z)) + b, which keeps mean 0 and variance 1 (SELU nets).
 
@@ -78,14 +87,7 @@ for _op, _function in (
     (aten.feature_dropout.default, dropout),
     (aten.feature_alpha_dropout.default, alpha_dropout),
 ):
-    rule(
-        _op,
-        family="dropout",
-        note=_WHOLE_CHANNELS,
-        adds_noise=True,
-        shares_noise=True,
-        accepts=(Parts,),
-    )(_function)
+    rule(_op, note=_WHOLE_CHANNELS, **_EACH | {"reach": Reach.COPIES})(_function)
 
 
 def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:
@@ -103,5 +105,7 @@ def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECT
 
 # For networks trained with classic dropout: merged over the common table.
 CLASSIC: RuleTable = {
-    aten.dropout.default: Rule(classic_dropout, "dropout", adds_noise=True, accepts=(Parts,))
+    aten.dropout.default: Rule(
+        classic_dropout, "dropout", accepts=(Parts,), reach=Reach.EACH, adds_noise=True
+    )
 }

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from onesigma.rules.corrections import Correction, Share, constant
-from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Rule, RuleFunction, RuleTable
+from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Reach, Rule, RuleFunction, RuleTable
 from onesigma.values.factored import Factored
 from onesigma.values.gaussian import Gaussian, Uncertain, means_of
 
@@ -37,7 +37,12 @@ def relu(x: Uncertain, *, share: Share | None = None) -> Uncertain:
 
 FROZEN: dict[Op, Rule] = {
     aten.relu.default: Rule(
-        relu, "gate", frozenset({ALWAYS_APPROXIMATE}), "to first order", accepts=(Share,)
+        relu,
+        "gate",
+        frozenset({ALWAYS_APPROXIMATE}),
+        "to first order",
+        accepts=(Share,),
+        reach=Reach.EACH,
     )
 }
 

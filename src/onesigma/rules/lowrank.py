@@ -27,6 +27,7 @@ from onesigma.rules.table import (
     NORMAL,
     RULES,
     Op,
+    Reach,
     Rule,
     RuleFunction,
 )
@@ -190,12 +191,19 @@ LOWRANK: dict[Op, Rule] = {
         for op in ops
     },
     aten.linear.default: replace(_LAYER, function=_linear),
-    aten.dropout.default: Rule(_dropout, "dropout", adds_noise=True, accepts=(Parts,)),
+    aten.dropout.default: Rule(
+        _dropout, "dropout", accepts=(Parts,), reach=Reach.EACH, adds_noise=True
+    ),
     aten.relu.default: Rule(
-        _relu, "elementwise", frozenset({NORMAL, ALWAYS_APPROXIMATE}), "as if uniform", bends=True
+        _relu,
+        "elementwise",
+        frozenset({NORMAL, ALWAYS_APPROXIMATE}),
+        "as if uniform",
+        reach=Reach.EACH,
+        bends=True,
     ),
     **{
-        op: Rule(_flatten(op), "passthrough", moves_only=True)
+        op: Rule(_flatten(op), "passthrough", reach=Reach.MOVES, moves_only=True)
         for op in (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
     },
 }

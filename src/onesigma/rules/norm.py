@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, rule
+from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, Reach, rule
 from onesigma.values.gaussian import Gaussian, Uncertain
 
 aten = torch.ops.aten
@@ -18,7 +18,7 @@ def _per_channel(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape([1, -1] + [1] * (like.dim() - 2))
 
 
-@rule(aten.batch_norm.default, family="norm")
+@rule(aten.batch_norm.default, family="norm", reach=Reach.EACH)
 def batch_norm(
     x: Uncertain,
     weight: Tensor | None,

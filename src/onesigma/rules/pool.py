@@ -20,6 +20,8 @@ from onesigma.rules.table import (
     NORMAL,
     RULES,
     Op,
+    Reach,
+    ReachFunction,
     Rule,
     RuleFunction,
     linear_rule,
@@ -198,13 +200,25 @@ def _maximum_over(
     return value
 
 
-def _maximum_rule(function: RuleFunction) -> Rule:
+def _windows_apart(
+    x: object, kernel: Sequence[int], stride: Sequence[int] = (), *rest: object, **more: object
+) -> Reach:
+    """Windows that do not overlap are groups of their own."""
+    steps = list(stride or kernel)
+    sizes = list(kernel) * len(steps) if len(kernel) == 1 else list(kernel)
+    steps = steps * len(sizes) if len(steps) == 1 else steps
+    apart = all(step >= size for step, size in zip(steps, sizes, strict=True))
+    return Reach.GROUPS if apart and not more and len(rest) < 2 else Reach.MIXES
+
+
+def _maximum_rule(function: RuleFunction, reach: Reach | ReachFunction = Reach.MIXES) -> Rule:
     return Rule(
         function,
         "maximum",
         frozenset({INDEPENDENT, NORMAL, ALWAYS_APPROXIMATE}),  # exact for two members alone
         _CLARK,
         accepts=(MaximumCorrelation,),
+        reach=reach,
         is_maximum=True,
         bends=True,
     )
@@ -212,11 +226,11 @@ def _maximum_rule(function: RuleFunction) -> Rule:
 
 for _dims in (1, 2, 3):
     _op = getattr(aten, f"avg_pool{_dims}d").default
-    RULES.add(_op)(linear_rule(_average_pool(_op, _dims)))
+    RULES.add(_op)(linear_rule(_average_pool(_op, _dims), reach=_windows_apart))
     _op = getattr(aten, f"adaptive_avg_pool{_dims}d").default
     RULES.add(_op)(linear_rule(_adaptive_average_pool(_op, _dims)))
     _op = getattr(aten, f"max_pool{_dims}d").default
-    RULES.add(_op)(_maximum_rule(_max_pool(_op, _dims)))
+    RULES.add(_op)(_maximum_rule(_max_pool(_op, _dims), _windows_apart))
     _op = getattr(aten, f"adaptive_max_pool{_dims}d").default
     RULES.add(_op)(_maximum_rule(_adaptive_max_pool(_op, _dims)))
-RULES.add(aten.amax.default)(_maximum_rule(_maximum_over))
+RULES.add(aten.amax.default)(_maximum_rule(_maximum_over, Reach.GROUPS))

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onesigma.errors import UnsupportedOp
 from onesigma.rules.table import (
     RULES,
     Op,
+    Reach,
     Rule,
     RuleFunction,
     passthrough,
@@ -44,8 +46,6 @@ passthrough(
     aten.pixel_shuffle.default,
     aten.pixel_unshuffle.default,
     aten.channel_shuffle.default,
-    aten.to.dtype,
-    aten._to_copy.default,
     aten.split.Tensor,
     aten.split_with_sizes.default,
     aten.chunk.default,
@@ -70,19 +70,37 @@ passthrough(
 )
 
 
-@rule(aten.view.default, family="passthrough", moves_only=True)
+@rule(aten.to.dtype, family="passthrough", reach=Reach.EACH, moves_only=True)
+def cast(x: Uncertain, dtype: torch.dtype, *rest: object) -> Gaussian:
+    """Another precision. An integer or a truth value of something uncertain is refused."""
+    if not dtype.is_floating_point:
+        raise UnsupportedOp(
+            f"a cast to {str(dtype).removeprefix('torch.')} cuts an uncertain value into steps. "
+            "Cast before the dropout, or leave the cast out of the model."
+        )
+    full = x.expanded()
+    return Gaussian(full.mean.to(dtype), full.var.to(dtype))
+
+
+@rule(aten._to_copy.default, family="passthrough", reach=Reach.EACH, moves_only=True)
+def copy_to(x: Uncertain, *, dtype: torch.dtype | None = None, **rest: object) -> Gaussian:
+    """As ``cast``."""
+    return cast(x, x.mean.dtype if dtype is None else dtype)
+
+
+@rule(aten.view.default, family="passthrough", reach=Reach.MOVES, moves_only=True)
 def view(x: Uncertain, shape: list[int]) -> Gaussian:
     """A view of the mean need not be one of the variance, whose batch may be expanded from 1."""
     return Gaussian(aten.view.default(x.mean, shape), aten.reshape.default(x.expanded().var, shape))
 
 
-@rule(operator.getitem, family="passthrough", moves_only=True)
+@rule(operator.getitem, family="passthrough", reach=Reach.MOVES, moves_only=True)
 def getitem(values: Sequence[Value], index: int) -> Value:
     """Take one of several outputs (split, chunk, unbind)."""
     return values[index]
 
 
-@rule(aten.sym_size.int, family="passthrough", moves_only=True)
+@rule(aten.sym_size.int, family="passthrough", reach=Reach.MOVES, moves_only=True)
 def sym_size(x: Uncertain, dim: int) -> int:
     """A shape is certain."""
     return x.mean.shape[dim]
@@ -99,21 +117,25 @@ def _join(op: Op) -> RuleFunction:
 
 
 for _op in (aten.cat.default, aten.stack.default):
-    RULES.add(_op)(Rule(_join(_op), "passthrough", moves_only=True))
+    RULES.add(_op)(Rule(_join(_op), "passthrough", reach=Reach.MOVES, moves_only=True))
 
 
 def _full_var(x: Value) -> Tensor:
     return x.expanded().var if isinstance(x, Uncertain) else torch.zeros_like(x)
 
 
-@rule(aten.pad.default, family="passthrough", moves_only=True)
+def _reach_of_pad(x: object, pad: object, mode: str = "constant", value: object = None) -> Reach:
+    return Reach.MOVES if mode == "constant" else Reach.COPIES
+
+
+@rule(aten.pad.default, family="passthrough", reach=_reach_of_pad, moves_only=True)
 def pad(x: Uncertain, pad: list[int], mode: str = "constant", value: float | None = None) -> Value:
     """Constant padding adds certain values; the other modes copy elements. Exact."""
     mean = aten.pad.default(x.mean, pad, mode, value)
     return Gaussian(mean, aten.pad.default(_var_to_pad(x, pad), pad, mode, None))
 
 
-@rule(aten.constant_pad_nd.default, family="passthrough", moves_only=True)
+@rule(aten.constant_pad_nd.default, family="passthrough", reach=Reach.MOVES, moves_only=True)
 def constant_pad_nd(x: Uncertain, pad: list[int], value: float = 0) -> Gaussian:
     """Padding adds certain values. Exact."""
     mean = aten.constant_pad_nd.default(x.mean, pad, value)

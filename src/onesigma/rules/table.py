@@ -7,7 +7,7 @@ target gets it free. Pick a family before you write a function:
     passthrough(op, …)          moves elements around: mean and var move alike
     linear(op, …)               op(m, w, b) and op(v, w², no bias)
     elementwise(op, moments)    a function of each element alone
-    composed(op, function)      by simpler ops, each with its own rule
+    composed(op, function)      a choice, element by element
     refuse(op, why)             no honest rule exists; say what to do instead
     @rule(op, …)                anything else
 """
@@ -45,6 +45,20 @@ INDEPENDENT, NORMAL = Assumption.INDEPENDENT, Assumption.NORMAL
 SEPARATE, ALWAYS_APPROXIMATE = Assumption.SEPARATE, Assumption.ALWAYS_APPROXIMATE
 
 
+class Reach(Enum):
+    """Which elements of the input an element of the output depends on."""
+
+    EACH = "the one at its own place"
+    MOVES = "one, and no other output depends on that one"
+    COPIES = "one, which other outputs may depend on too"
+    GROUPS = "a group of its own"
+    MIXES = "any"
+
+
+# Where it depends on the arguments: called with those of the op, tensors without their values.
+ReachFunction: TypeAlias = Callable[..., Reach]
+
+
 @dataclass(frozen=True)
 class Rule:
     """How one op treats uncertain inputs. Passes and calibration ask for its traits.
@@ -56,12 +70,14 @@ class Rule:
         note: how it approximates, or why it refuses.
         accepts: the kinds of correction that it can be given, in the order they are fitted.
         adds_noise: it makes uncertain what was certain (dropout).
-        shares_noise: elements of its output share noise (channel dropout, copies).
+        reach: which input elements an output element depends on. ``MIXES`` is always true, and
+            proves nothing.
         moves_only: it only moves, copies or drops elements.
         linear_in_variance: op(v, w²) with the weight as second argument.
         bends: it is not linear: what is normal comes out not normal.
         multiplies: two uncertain inputs are multiplied, which bends too.
         is_maximum: the largest of several members.
+        same_twice: it stays exact if both inputs are one and the same value.
     """
 
     function: RuleFunction | None
@@ -69,13 +85,17 @@ class Rule:
     assumes: frozenset[Assumption] = frozenset()
     note: str = ""
     accepts: tuple[type[Correction], ...] = ()
+    reach: Reach | ReachFunction = Reach.MIXES
     adds_noise: bool = False
-    shares_noise: bool = False
     moves_only: bool = False
     linear_in_variance: bool = False
     bends: bool = False
     multiplies: bool = False
     is_maximum: bool = False
+    same_twice: bool = False
+
+    def reach_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reach:
+        return self.reach if isinstance(self.reach, Reach) else self.reach(*args, **kwargs)
 
     @property
     def refuses(self) -> bool:
@@ -108,12 +128,13 @@ def rule(
     assumes: tuple[Assumption, ...] = (),
     note: str = "",
     accepts: tuple[type[Correction], ...] = (),
+    reach: Reach | ReachFunction = Reach.MIXES,
     adds_noise: bool = False,
-    shares_noise: bool = False,
     moves_only: bool = False,
     bends: bool = False,
     multiplies: bool = False,
     is_maximum: bool = False,
+    same_twice: bool = False,
     replace: bool = False,
 ) -> Callable[[RuleT], RuleT]:
     """Register the decorated function as the rule of one or more ops.
@@ -128,11 +149,12 @@ def rule(
         note: one line for the report: how the rule approximates.
         accepts: kinds of correction that the function takes as keywords.
         adds_noise: it makes certain input uncertain, so it is called for certain input too.
-        shares_noise: elements of its output share noise.
+        reach: which input elements an output element depends on; the default proves nothing.
         moves_only: it only moves, copies or drops elements.
         bends: it is not linear.
         multiplies: it multiplies its uncertain inputs.
         is_maximum: it takes the largest of several members.
+        same_twice: it stays exact if both inputs are one and the same value.
         replace: put this rule in the place of an existing one.
 
     Example:
@@ -148,12 +170,13 @@ def rule(
             frozenset(assumes),
             note,
             accepts,
+            reach=reach,
             adds_noise=adds_noise,
-            shares_noise=shares_noise,
             moves_only=moves_only,
             bends=bends,
             multiplies=multiplies,
             is_maximum=is_maximum,
+            same_twice=same_twice,
         )
         RULES.add(*ops, replace=replace)(entry)
         return function
@@ -164,8 +187,8 @@ def rule(
 def passthrough(*ops: Op, copies: bool = False) -> None:
     """Ops that only move, copy or drop elements: the same op on mean and on var. Exact."""
     for op in ops:
-        entry = Rule(_passthrough(op), "passthrough", moves_only=True, shares_noise=copies)
-        RULES.add(op)(entry)
+        reach = Reach.COPIES if copies else Reach.MOVES
+        RULES.add(op)(Rule(_passthrough(op), "passthrough", reach=reach, moves_only=True))
 
 
 def _passthrough(op: Op) -> RuleFunction:
@@ -190,13 +213,19 @@ def linear(*ops: Op, weight: int = 1, bias: int | None = 2) -> None:
         RULES.add(op)(linear_rule(function, linear_in_variance=True))
 
 
-def linear_rule(function: RuleFunction, *, linear_in_variance: bool = False) -> Rule:
+def linear_rule(
+    function: RuleFunction,
+    *,
+    reach: Reach | ReachFunction = Reach.MIXES,
+    linear_in_variance: bool = False,
+) -> Rule:
     """A sum of elements with fixed weights: it takes them as independent, and a gain mends that."""
     return Rule(
         function,
         "linear",
         frozenset({INDEPENDENT}),
         accepts=(Gain,),
+        reach=reach,
         linear_in_variance=linear_in_variance,
     )
 
@@ -221,12 +250,13 @@ def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -
     def apply(x: Uncertain, *args: Any, **kwargs: Any) -> Gaussian:
         return Gaussian(*moments(op, x.mean, x.var, *args, **kwargs))
 
-    RULES.add(op)(Rule(apply, "elementwise", frozenset({NORMAL}), note, bends=True))
+    entry = Rule(apply, "elementwise", frozenset({NORMAL}), note, reach=Reach.EACH, bends=True)
+    RULES.add(op)(entry)
 
 
 def composed(op: Op, function: RuleFunction) -> None:
-    """An op written by other rules."""
-    RULES.add(op)(Rule(function, "composed"))
+    """A choice, element by element, between values."""
+    RULES.add(op)(Rule(function, "composed", reach=Reach.EACH))
 
 
 def refuse(*ops: Op, why: str) -> None:
