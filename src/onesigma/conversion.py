@@ -18,6 +18,7 @@ from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold, fold_sums
 from onesigma.graph.prepare import Prepared, prepare
 from onesigma.graph.scale import scale_weights
+from onesigma.importers.keras import as_module
 from onesigma.logits import MAX_CLASSES, PropagateToLogits, has_linear_logits
 from onesigma.report import Report, make_report
 from onesigma.rules import RuleTable, rules_for
@@ -77,7 +78,7 @@ def convert(
         _one_of(name, value, choices[name])
     rules = rules_for(dropout, variance, mean)
 
-    prepared = prepare(model, example_input, task, class_dim)
+    prepared = prepare(as_module(model), example_input, task, class_dim)
     source, prior = prepared.graph, _prior(input_std, prepared)
     _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)

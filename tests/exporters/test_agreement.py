@@ -9,7 +9,8 @@ from torch import nn
 import onesigma
 from onesigma import ExportError
 from onesigma.exporters import agreement
-from onesigma.exporters.agreement import columns, largest_mismatch, mismatch
+from onesigma.exporters.agreement import columns, largest_mismatch
+from onesigma.runtime.comparison import mismatch
 
 pytest.importorskip("onnxruntime")
 

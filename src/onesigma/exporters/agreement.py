@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields
-from functools import partial
-from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from onesigma.errors import ExportError, OnesigmaError
 from onesigma.prediction import Prediction
+from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
 
-TOLERANCE = 1e-4
-# A value much smaller than its neighbours is the rounded difference of larger ones: it is held to
-# the tolerance at this share of the largest one. Entropies are rounded at the scale of one nat.
-_FLOOR = 1e-2
 # Sums of very many terms round worse than the tolerance in PyTorch itself; not beyond this.
 _MOST_ROUNDING = 1e-3
-_NATS = ("entropy", "aleatoric", "epistemic")
 
 
 def columns(prediction: Prediction) -> dict[str, Tensor]:
     """The tensors of a prediction by name, in order; those it does not have left out."""
     values = ((f.name, getattr(prediction, f.name)) for f in fields(prediction))
     return {name: value for name, value in values if isinstance(value, Tensor)}
-
-
-def mismatch(name: str, found: Any, expected: Tensor) -> float:
-    """The largest error of one output, relative to its value or to the floor; ∞ for a NaN."""
-    wanted = expected.detach().cpu().numpy()
-    if found.shape != wanted.shape:
-        return float("inf")
-    if wanted.dtype == np.bool_:
-        return 0.0 if bool((found == wanted).all()) else float("inf")
-    wanted = wanted.astype(np.float64)
-    size = np.abs(wanted)
-    scale = max(size.max(initial=0), 1.0 if name in _NATS else np.finfo(np.float32).tiny)
-    # Infinities that agree are no error; their difference would be NaN.
-    with np.errstate(invalid="ignore"):
-        error = np.where(found == wanted, 0.0, np.abs(found - wanted) / (size + _FLOOR * scale))
-    return float(np.nan_to_num(error, nan=np.inf).max(initial=0))
 
 
 def _rounding(name: str, value: Tensor, model: Any, inputs: tuple[Tensor, ...]) -> float:
@@ -58,7 +33,7 @@ def _rounding(name: str, value: Tensor, model: Any, inputs: tuple[Tensor, ...]) 
         truth = columns(precise)[name]
     except (RuntimeError, KeyError, OnesigmaError):  # no such output, or not in float64
         return 0.0
-    return min(_MOST_ROUNDING, 2 * mismatch(name, value.cpu().numpy(), truth))
+    return min(_MOST_ROUNDING, 2 * mismatch(name, value.cpu().numpy(), truth.cpu().numpy()))
 
 
 @torch.no_grad()
@@ -92,7 +67,7 @@ def largest_mismatch(
         except Exception as error:  # each failure of onnxruntime is a class of its own
             raise ExportError(f"{runtime} cannot run the exported graph: {error}") from error
         for (name, value), array in zip(expected.items(), found, strict=True):
-            off_by = mismatch(name, array, value)
+            off_by = mismatch(name, array, value.cpu().numpy())
             if off_by > TOLERANCE and off_by > _rounding(name, value, model, inputs):
                 raise ExportError(
                     f"The exported graph disagrees with PyTorch: output '{name}' is off by "
@@ -102,17 +77,3 @@ def largest_mismatch(
                 )
             worst = max(worst, off_by)
     return worst, runtime
-
-
-def checking_runtime() -> tuple[str, Callable[[bytes], Any]]:
-    """onnxruntime where installed, else onnx's own reference: its name, and how to start it."""
-    if find_spec("onnxruntime") is None:
-        evaluator = import_module("onnx.reference").ReferenceEvaluator
-        return f"onnx.reference {version('onnx')}", evaluator
-    onnxruntime = import_module("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # warnings are about its own optimiser, and errors are raised
-    start = partial(
-        onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"]
-    )
-    return f"onnxruntime {version('onnxruntime')}", start

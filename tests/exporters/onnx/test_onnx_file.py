@@ -16,11 +16,12 @@ import onesigma
 from onesigma import Converted, ExportError, InputError, PackageError, runtime
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
-from onesigma.exporters import agreement
-from onesigma.exporters.agreement import columns, mismatch
+from onesigma.exporters.agreement import columns
 from onesigma.exporters.metadata import input_std
 from onesigma.exporters.onnx import file as target
 from onesigma.exporters.onnx import torch_writer as torch_onnx
+from onesigma.runtime import comparison
+from onesigma.runtime.comparison import mismatch
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -232,7 +233,7 @@ def test_an_existing_file_survives_a_failed_export(tmp_path, monkeypatch):
     ],
 )
 def test_a_mismatch_is_seen(found, expected):
-    assert mismatch("mean", np.array(found), torch.tensor(expected)) > agreement.TOLERANCE
+    assert mismatch("mean", np.array(found), torch.tensor(expected)) > comparison.TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -246,11 +247,11 @@ def test_a_mismatch_is_seen(found, expected):
     ],
 )
 def test_rounding_is_no_mismatch(name, found, expected):
-    assert mismatch(name, np.array(found), torch.tensor(expected)) < agreement.TOLERANCE
+    assert mismatch(name, np.array(found), torch.tensor(expected)) < comparison.TOLERANCE
 
 
 def test_without_onnxruntime_the_reference_checks(tmp_path, monkeypatch):
-    monkeypatch.setattr(agreement, "find_spec", lambda name: None)
+    monkeypatch.setattr(comparison, "find_spec", lambda name: None)
     exported = onesigma.export(shared(), tmp_path / "m.onnx")
     assert exported.checked_by.startswith("onnx.reference ")
     assert exported.error < 1e-4

@@ -174,7 +174,7 @@ def test_the_file_says_it_itself(opset, inputs, attributes, rate, tmp_path):
 
 def test_training_mode_does_not_disturb_the_comparison(tmp_path, monkeypatch):
     """onnx's reference really drops; the file is compared with dropout off."""
-    monkeypatch.setattr("onesigma.exporters.agreement.find_spec", lambda name: None)
+    monkeypatch.setattr("onesigma.runtime.comparison.find_spec", lambda name: None)
     made = node("Dropout", ["r", "ratio", "on"], ["dropped"], name="/drop")
     path = written(tmp_path / "m.onnx", network(dropout=[made], ratio=0.3))
     assert sites(onesigma.read_onnx(path)) == {"/drop": Dropout(0.3)}

@@ -406,6 +406,6 @@ def test_a_file_that_the_runtime_refuses(tmp_path, monkeypatch):
 
 
 def test_without_onnxruntime_the_reference_checks(tmp_path, monkeypatch):
-    monkeypatch.setattr("onesigma.exporters.agreement.find_spec", lambda name: None)
+    monkeypatch.setattr("onesigma.runtime.comparison.find_spec", lambda name: None)
     module = onesigma.read_onnx(written(tmp_path / "m.onnx", classifier()), dropout={})
     assert module(torch.ones(2, 6)).shape == (2, 3)

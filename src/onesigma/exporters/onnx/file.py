@@ -27,6 +27,7 @@ from onesigma.exporters.plain_output import beside
 from onesigma.exporters.without_erf import WithoutErf
 from onesigma.graph import capture
 from onesigma.graph.prepare import prepare
+from onesigma.importers.keras import as_module
 from onesigma.rules.lean import SHORTENED
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.storage.atomic import replacing
@@ -100,7 +101,7 @@ def export(
     dynamic = _is_dynamic(converted)
     graph = _answering_graph(converted, examples, erf, fields.index("var"))
     if plain is not None:
-        graph = beside(graph, prepare(plain[1], examples, "regression", None).graph)
+        graph = beside(graph, prepare(as_module(plain[1]), examples, "regression", None).graph)
     model = _write(graph, examples, opset, inputs, outputs, dynamic)
     model.metadata_props.add(key=METADATA_KEY, value=json.dumps(metadata))
     content = _checked(model, opset, erf)

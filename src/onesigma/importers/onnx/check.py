@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import FileError, ModelError, OnesigmaError
-from onesigma.exporters.agreement import TOLERANCE, checking_runtime, mismatch
 from onesigma.importers.onnx.module import OnnxModule
+from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
 
 ROWS = 3
 
