@@ -23,8 +23,8 @@ from onnx import numpy_helper  # noqa: E402
 from onnx_files import classifier, ints, model, node, numbers  # noqa: E402
 
 from onesigma import read_onnx  # noqa: E402
+from onesigma.importers.onnx.inspection import inspect_onnx  # noqa: E402
 from onesigma.importers.onnx.ops import OPS  # noqa: E402
-from onesigma.importers.onnx.table import inspect_onnx  # noqa: E402
 
 
 def convolutional() -> onnx.ModelProto:

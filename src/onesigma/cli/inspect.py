@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from onesigma.importers.onnx.table import inspect_onnx
+    from onesigma.importers.onnx.inspection import inspect_onnx
 
     inspection = inspect_onnx(options.model, dict(options.dropout), dict(options.channel_dropout))
     if options.json:

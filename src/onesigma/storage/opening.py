@@ -162,7 +162,7 @@ def _is_converted(name: str) -> bool:
     path = Path(name)
     if path.suffix.lower() != ".onnx":
         return path.suffix.lower() == ".safetensors"
-    from onesigma.importers.onnx.file import read_model
+    from onesigma.importers.onnx.parse import read_model
     from onesigma.runtime.model import METADATA_KEY
 
     return any(each.key == METADATA_KEY for each in read_model(path).metadata_props)

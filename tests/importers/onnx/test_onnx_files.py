@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from onnx_files import classifier, ints, model, node, numbers, run, written
 import onesigma
 from onesigma.cli import main as cli
 from onesigma.errors import FileError, ModelError, PackageError, UnsupportedOp
-from onesigma.importers.onnx import file as onnx_file
+from onesigma.importers.onnx import parse as onnx_file
+from onesigma.importers.onnx.ops import OPS
 
 DROPOUT = {"every Relu": 0.5}
 
@@ -382,11 +384,7 @@ def test_a_failed_conversion_leaves_the_old_output_alone(name, tmp_path, capsys)
 
 def test_a_reader_that_is_wrong_is_found_out(tmp_path, monkeypatch):
     """A function that computes something else: the first node that differs is named."""
-    from onesigma.importers.onnx.ops import OPS
-    from onesigma.importers.onnx.ops.table import OnnxOp
-
-    honest = OPS["Relu"]
-    wrong = OnnxOp(lambda x: torch.relu(x) + 1e-2, *list(vars(honest).values())[1:])
+    wrong = replace(OPS["Relu"], function=lambda x: torch.relu(x) + 1e-2)
     monkeypatch.setitem(OPS, "Relu", wrong)
     path = written(tmp_path / "m.onnx", classifier())
     with pytest.raises(FileError, match=r"read wrongly: at node 'relu1' \(Relu\) onnxruntime"):
@@ -400,7 +398,7 @@ def test_a_file_that_the_runtime_refuses(tmp_path, monkeypatch):
 
         return "some runtime", fail
 
-    monkeypatch.setattr("onesigma.importers.onnx.check.checking_runtime", start)
+    monkeypatch.setattr("onesigma.importers.onnx.read.checking_runtime", start)
     with pytest.raises(FileError, match=r"some runtime cannot run m\.onnx: no kernel"):
         onesigma.read_onnx(written(tmp_path / "m.onnx", classifier()), dropout={})
 

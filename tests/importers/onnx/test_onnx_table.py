@@ -6,7 +6,7 @@ import pytest
 from onnx_files import classifier, ints, model, node, numbers, written
 
 from onesigma.errors import OnesigmaError
-from onesigma.importers.onnx.table import inspect_onnx
+from onesigma.importers.onnx.inspection import inspect_onnx
 
 
 def test_the_table(tmp_path):
