@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from onesigma.errors import InputError, ModelError, NoRandomness
 from onesigma.importers.onnx.parse import Array, Node, OnnxGraph
 from onesigma.text_table import text_table
 
+Rates: TypeAlias = Mapping[str, float]
 _EVERY = "every "
 _ACTIVATIONS = {
     *("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "Swish", "Mish", "HardSwish"),
@@ -40,12 +41,6 @@ class Dropout(NamedTuple):
         return f"p = {self.rate:g}" + (" of channels" if self.channels else "")
 
 
-def sites_in_file(graph: OnnxGraph) -> dict[str, Dropout]:
-    """The Dropout nodes of the file."""
-    nodes = [node for node in graph.nodes if node.op == "Dropout"]
-    return {node.name: Dropout(_rate(node, graph.constants)) for node in nodes}
-
-
 def _rate(node: Node, constants: Mapping[str, Array]) -> float:
     """An input since opset 12, an attribute before; a half where there is none."""
     name = node.inputs[1] if len(node.inputs) > 1 else ""
@@ -63,32 +58,36 @@ def _check_rate(rate: float, what: str) -> float:
     return float(rate)
 
 
-def sites_named(
+def find_sites(
     graph: OnnxGraph,
     fused: OnnxGraph,
     values: Mapping[str, Tensor],
-    rates: Mapping[str, float],
-    *,
-    channels: bool = False,
+    dropout: Rates | None,
+    channel_dropout: Rates | None,
 ) -> dict[str, Dropout]:
-    """The nodes that the user names; where two names fit one node, the later wins.
+    """By node, what is dropped after it: as the file says, then as the user does.
 
     Names are those of ``graph``, the file as it is; ops those of ``fused``, layers put together.
+    Where two names fit one node, the later wins.
 
     Raises:
         InputError: a name fits no node (the message suggests some), or one that cannot drop.
     """
-    sites: dict[str, Dropout] = {}
-    for pattern, rate in rates.items():
+    in_file = [node for node in graph.nodes if node.op == "Dropout"]
+    sites = {node.name: Dropout(_rate(node, graph.constants)) for node in in_file}
+    named = [(pattern, rate, False) for pattern, rate in (dropout or {}).items()]
+    named += [(pattern, rate, True) for pattern, rate in (channel_dropout or {}).items()]
+    for pattern, rate, channels in named:
         found = _find(pattern, graph, fused)
         if not found:
             raise InputError(f"dropout: {_explain_miss(pattern, graph, fused)}")
+        site = Dropout(_check_rate(rate, f"dropout '{pattern}'"), channels)
         for node in found:
             value = values.get(node.outputs[0])
             if value is None or not value.is_floating_point() or value.dim() < 2 + channels:
                 what = "channels" if channels else "elements"
                 raise InputError(f"dropout '{pattern}': {node} makes no {what} to drop.")
-            sites[node.name] = Dropout(_check_rate(rate, f"dropout '{pattern}'"), channels)
+            sites[node.name] = site
     return sites
 
 

@@ -12,10 +12,11 @@ from torch import fx
 
 from onesigma.graph.capture import export, plain_module
 from onesigma.graph.locate import module_path
-from onesigma.importers.onnx.dropout_sites import Dropout, candidates, shape_text
-from onesigma.importers.onnx.module import OnnxModule
+from onesigma.importers.onnx.dropout_sites import Dropout, Rates, candidates, shape_text
+from onesigma.importers.onnx.module import OnnxModule, Step
 from onesigma.importers.onnx.parse import OnnxGraph, parse, read_model
 from onesigma.importers.onnx.read import Reading, unknown_ops
+from onesigma.importers.onnx.rewrite import fuse
 from onesigma.rules import RULES
 from onesigma.text_table import text_table
 
@@ -53,9 +54,7 @@ class Inspection:
 
 
 def inspect_onnx(
-    path: Path,
-    dropout: Mapping[str, float] | None = None,
-    channel_dropout: Mapping[str, float] | None = None,
+    path: Path, dropout: Rates | None = None, channel_dropout: Rates | None = None
 ) -> Inspection:
     """The table of a file's nodes. If some ops cannot be read it says so, and has no shapes."""
     model = read_model(path)
@@ -65,13 +64,13 @@ def inspect_onnx(
         rows = [Row(n.name, n.op, "", "not read" if n in unknown else "", "") for n in shown]
     else:
         reading = Reading.of(model, graph)
-        rows = _rows(reading, reading.sites(dropout or {}, channel_dropout or {}))
+        rows = _rows(reading, reading.sites(dropout, channel_dropout))
     inputs = tuple(f"{x.name} {shape_text(x.shape)} {x.dtype}" for x in graph.inputs)
     return Inspection(graph.file, graph.opset, inputs, graph.output, tuple(rows))
 
 
 def _rows(reading: Reading, sites: Mapping[str, Dropout]) -> list[Row]:
-    fused = reading.fuse_around(sites)
+    fused = fuse(reading.graph, reading.values, sites)
     places = {node.name: "candidate" for node in candidates(fused)}
     places |= {name: str(dropout) for name, dropout in sites.items()}
     families = _families(fused)
@@ -90,7 +89,7 @@ def _families(graph: OnnxGraph) -> dict[str, str]:
     """By node, the families of the rules of the torch ops that it consists of."""
     module = OnnxModule(graph).eval()
     captured = plain_module(export(module, module.examples(graph.batch or 2), dynamic=False))
-    steps = module.steps_by_path()
+    steps = {path: step for path, step in module.named_modules() if isinstance(step, Step)}
     found: dict[str, list[str]] = {}
     for node in captured.graph.nodes:
         step = steps.get(module_path(node))

@@ -119,11 +119,8 @@ class OnnxModule(nn.Module):
         return known
 
     def steps(self) -> list[Step]:
-        return list(self.steps_by_path().values())
-
-    def steps_by_path(self) -> dict[str, Step]:
-        """The nodes in order, by their paths in this module."""
-        return {path: attrgetter(path)(self) for path in self._steps}
+        """The nodes in order."""
+        return [attrgetter(path)(self) for path in self._steps]
 
     def examples(self, batch: int) -> tuple[Tensor, ...]:
         """Random inputs of the shapes that the file declares; zeros where it takes integers."""

@@ -50,6 +50,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # No constant of a real network comes near; a file that asks for more is after the memory.
 MAX_ELEMENTS = 2**28
+# Attributes that change nothing in the uses of their ops that are read.
+_IDLE = {
+    *("cubic_coeff_a", "exclude_outside", "extrapolation_value", "momentum", "round_mode"),
+    *("saturate", "seed", "stash_type", "storage_order"),
+}
 _TENSOR = (Tensor, Tensor | None)
 
 
@@ -75,8 +80,9 @@ class OnnxOp:
         return wanted not in (*_TENSOR, Data)
 
     def __call__(self, *inputs: Value, opset: int, outputs: int, **attributes: Any) -> Any:
-        asked = {"opset": opset, "outputs": outputs}
-        attributes |= {name: asked[name] for name in self.context}
+        context = {"opset": opset, "outputs": outputs}
+        attributes = {name: value for name, value in attributes.items() if name not in _IDLE}
+        attributes |= {name: context[name] for name in self.context}
         tensor = next((x for x in inputs if isinstance(x, Tensor)), None)
         if tensor is None and self.takes_numbers:
             return self.function(*inputs, **attributes)
@@ -156,30 +162,16 @@ add_family(
     },
     Data,
 )
+_TORCH = "Abs Cos Erf Exp Log Reciprocal Round Sigmoid Sin Sqrt Tanh"
+_FUNCTIONAL = "Celu Elu Gelu HardSwish Mish Relu Softplus"
+add_family({name: getattr(torch, name.lower()) for name in _TORCH.split()}, Tensor)
+add_family({name: getattr(F, name.lower()) for name in _FUNCTIONAL.split()}, Tensor)
 add_family(
     {
-        "Abs": torch.abs,
-        "Celu": F.celu,
-        "Cos": torch.cos,
-        "Elu": F.elu,
-        "Erf": torch.erf,
-        "Exp": torch.exp,
-        "Gelu": F.gelu,
         "GlobalAveragePool": lambda x: x.mean(list(range(2, x.dim())), keepdim=True),
         "GlobalMaxPool": lambda x: torch.amax(x, list(range(2, x.dim())), keepdim=True),
-        "HardSwish": F.hardswish,
         "LeakyRelu": lambda x, alpha=0.01: F.leaky_relu(x, alpha),
-        "Log": torch.log,
-        "Mish": F.mish,
         "Not": torch.logical_not,
-        "Reciprocal": torch.reciprocal,
-        "Relu": F.relu,
-        "Round": torch.round,
-        "Sigmoid": torch.sigmoid,
-        "Sin": torch.sin,
-        "Softplus": F.softplus,
-        "Sqrt": torch.sqrt,
-        "Tanh": torch.tanh,
     },
     Tensor,
 )
@@ -237,15 +229,13 @@ def Shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
 
 
 @onnx_op
-def Dropout(
-    x: Tensor, ratio: Number = 0.5, training_mode: Number = None, *, seed: int = 0
-) -> Tensor:
+def Dropout(x: Tensor, ratio: Number = 0.5, training_mode: Number = None) -> Tensor:
     """As in inference. What it drops, and at which rate, is decided in ``dropout_sites``."""
     return x
 
 
 @onnx_op
-def Cast(x: Data, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+def Cast(x: Data, *, to: int) -> Any:
     dtype = numpy_dtype(to, "the result of a Cast")
     if isinstance(x, Tensor):
         return x.to(getattr(torch, dtype))
@@ -275,22 +265,20 @@ add_family(
 
 
 def _pair(a: Operand, b: Operand) -> tuple[Any, Any]:
-    """A single number beside a tensor as a Python number, which has the simplest rules."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a, b
-    if isinstance(a, Tensor):
-        return a, _beside(a, b)
-    if isinstance(b, Tensor):
-        return _beside(b, a), b
+    """Two tensors, a tensor and a number, or numbers alone."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return _beside(b, a), _beside(a, b)
     _limit(np.broadcast_shapes(np.shape(a), np.shape(b)))
     return a, b
 
 
-def _beside(tensor: Tensor, number: Any) -> Any:
-    # A single number of more dimensions than the tensor would add some.
-    if number.size == 1 and number.ndim <= tensor.dim():
-        return number.item()
-    return as_tensor(number, tensor.device)
+def _beside(tensor: Any, value: Operand) -> Any:
+    """A single number as a Python number, for which the rules are simplest."""
+    if isinstance(value, Tensor):
+        return value
+    # One of more dimensions than the tensor would add some.
+    single = value.size == 1 and value.ndim <= tensor.dim()
+    return value.item() if single else as_tensor(value, tensor.device)
 
 
 def _of_two(function: Callable[[Any, Any], Any], a: Operand, b: Operand) -> Any:
@@ -437,6 +425,13 @@ class _Window:
         self.strides = list(self.strides or [1] * self.rank)
         self.dilations = list(self.dilations or [1] * self.rank)
 
+    @staticmethod
+    def of(weight: Tensor, *, kernel_shape: Sequence[int] | None = None, **given: Any) -> _Window:
+        """That of a layer; its weight says how large the kernel is."""
+        kernel = list(weight.shape[2:])
+        require(kernel_shape in (None, kernel), f"kernel_shape={kernel_shape} for {kernel}")
+        return _Window(kernel, **given)
+
     def function(self, name: str) -> Callable[..., Tensor]:
         """PyTorch's function for so many dimensions: conv2d for conv."""
         function: Callable[..., Tensor] = getattr(F, f"{name}{self.rank}d")
@@ -469,17 +464,9 @@ def _pad_last(x: Tensor, before: list[int], after: list[int], value: float = 0.0
 
 @onnx_op
 def Conv(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    kernel_shape: list[int] | None = None,
-    group: int = 1,
-    **attributes: Any,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, group: int = 1, **attributes: Any
 ) -> Tensor:
-    window = _Window(list(weight.shape[2:]), **attributes)
-    same = kernel_shape in (None, window.kernel_shape)
-    require(same, f"kernel_shape={kernel_shape} for a weight of shape {tuple(weight.shape)}")
+    window = _Window.of(weight, **attributes)
     before, after = window.edges(x)
     if before != after:
         x, before = _pad_last(x, before, after), [0] * window.rank
@@ -493,15 +480,13 @@ def ConvTranspose(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    kernel_shape: list[int] | None = None,
     group: int = 1,
     output_padding: Sequence[int] | None = None,
     output_shape: Sequence[int] | None = None,
     **attributes: Any,
 ) -> Tensor:
-    window = _Window(list(weight.shape[2:]), **attributes)
-    same = "SAME" in window.auto_pad
-    require(not same, f"ConvTranspose with auto_pad={window.auto_pad}")
+    window = _Window.of(weight, **attributes)
+    require("SAME" not in window.auto_pad, f"ConvTranspose with auto_pad={window.auto_pad}")
     require(output_shape is None, "ConvTranspose with output_shape")
     before, after = window.edges(x)
     zeros = [0] * window.rank
@@ -516,7 +501,7 @@ def ConvTranspose(
 
 
 @onnx_op
-def MaxPool(x: Tensor, *, ceil_mode: int = 0, storage_order: int = 0, **attributes: Any) -> Tensor:
+def MaxPool(x: Tensor, *, ceil_mode: int = 0, **attributes: Any) -> Tensor:
     window = _Window(**attributes)
     before, after = window.edges(x)
     if not window.suits_pool(before, after):
@@ -557,7 +542,6 @@ def BatchNormalization(
     var: Tensor,
     *,
     epsilon: float = 1e-5,
-    momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Tensor:
     require(not training_mode, "BatchNormalization in training mode: export the model in eval mode")
@@ -573,26 +557,14 @@ def InstanceNormalization(
 
 @onnx_op
 def GroupNormalization(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    *,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5
 ) -> Tensor:
     return F.group_norm(x, num_groups, scale, bias, epsilon)
 
 
 @onnx_op
 def LayerNormalization(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5
 ) -> Tensor:
     shape = list(x.shape[axis % x.dim() :])
     require(list(scale.shape) == shape, "LayerNormalization with a scale that is broadcast")
@@ -699,11 +671,7 @@ def Split(
 
 @onnx_op
 def Slice(
-    x: Data,
-    starts: Listed = None,
-    ends: Listed = None,
-    axes: Listed = None,
-    steps: Listed = None,
+    x: Data, starts: Listed = None, ends: Listed = None, axes: Listed = None, steps: Listed = None
 ) -> Data:
     first, last = sizes(starts), sizes(ends)
     dims, strides = sizes(axes) or list(range(len(first))), sizes(steps) or [1] * len(first)
@@ -782,9 +750,8 @@ def Pad(
     if not edges:
         return x
     flat = [n for edge in reversed(edges) for n in edge]
-    if mode == "constant":
-        return F.pad(x, flat, value=_number(value, 0.0))
-    return F.pad(x, flat, _PAD_MODES[mode])
+    fill = _number(value, 0.0) if mode == "constant" else None
+    return F.pad(x, flat, _PAD_MODES[mode], fill)
 
 
 @onnx_op
@@ -806,13 +773,6 @@ def SpaceToDepth(x: Tensor, *, blocksize: int) -> Tensor:
 
 
 @onnx_op
-def Upsample(x: Tensor, scales: Numbers, *, mode: str = "nearest") -> Tensor:
-    factors = [float(f) for f in scales]
-    require(mode == "nearest" and factors[:2] == [1, 1], f"Upsample with mode={mode}")
-    return F.interpolate(x, scale_factor=factors[2:], mode="nearest")
-
-
-@onnx_op
 def Resize(
     x: Tensor,
     roi: Numbers | None = None,
@@ -822,9 +782,6 @@ def Resize(
     mode: str = "nearest",
     coordinate_transformation_mode: str = "half_pixel",
     nearest_mode: str = "round_prefer_floor",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
     keep_aspect_ratio_policy: str = "stretch",
@@ -848,11 +805,14 @@ def _method(mode: str, grid: str, nearest: str, dims: int) -> tuple[str, bool | 
         return "nearest", None
     if mode == "nearest" and (grid, nearest) == ("half_pixel", "round_prefer_floor"):
         return "nearest-exact", None
-    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    linear = mode == "linear" and grid in ("half_pixel", "pytorch_half_pixel", "align_corners")
     require(
-        mode == "linear"
-        and dims in linear
-        and grid in ("half_pixel", "pytorch_half_pixel", "align_corners"),
+        linear and 1 <= dims <= 3,
         f"Resize with mode={mode}, coordinate_transformation_mode={grid}, nearest_mode={nearest}",
     )
-    return linear[dims], grid == "align_corners"
+    return ("linear", "bilinear", "trilinear")[dims - 1], grid == "align_corners"
+
+
+@onnx_op
+def Upsample(x: Tensor, scales: Numbers, *, mode: str = "nearest") -> Tensor:
+    return Resize(x, scales, mode=mode, opset=10)

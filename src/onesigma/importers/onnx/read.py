@@ -1,11 +1,7 @@
-"""``read_onnx``: from a file to a network that ``convert`` takes; the order of the passes.
-
-The network is compared with ONNX Runtime each time a file is read.
-"""
+"""``read_onnx``: from a file to a network that ``convert`` takes; the order of the passes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,7 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import FileError, ModelError, OnesigmaError, UnsupportedOp
-from onesigma.importers.onnx.dropout_sites import Dropout, no_dropout, sites_in_file, sites_named
+from onesigma.importers.onnx.dropout_sites import Dropout, Rates, find_sites, no_dropout
 from onesigma.importers.onnx.module import OnnxModule
 from onesigma.importers.onnx.ops import OPS
 from onesigma.importers.onnx.parse import Node, OnnxGraph, parse, read_model
@@ -26,10 +22,7 @@ ROWS = 3  # of random inputs, for the comparison
 
 
 def read_onnx(
-    path: str | Path,
-    *,
-    dropout: Mapping[str, float] | None = None,
-    channel_dropout: Mapping[str, float] | None = None,
+    path: str | Path, *, dropout: Rates | None = None, channel_dropout: Rates | None = None
 ) -> OnnxModule:
     """Read a classifier from an ONNX file, as PyTorch, tf2onnx and Keras write them.
 
@@ -56,10 +49,10 @@ def read_onnx(
     """
     model = read_model(Path(path))
     reading = Reading.of(model, parse(model, Path(path).name))
-    sites = reading.sites(dropout or {}, channel_dropout or {})
+    sites = reading.sites(dropout, channel_dropout)
     if not sites and dropout is None:
         raise no_dropout(reading.fused, reading.values)
-    module = OnnxModule(reading.fuse_around(sites), sites).eval()
+    module = OnnxModule(fuse(reading.graph, reading.values, sites), sites).eval()
     require_agreement(module, model, reading.graph.file)
     return module
 
@@ -84,17 +77,9 @@ class Reading:
         values = trace_shapes(graph, graph.batch or ROWS)
         return Reading(graph, fuse(graph, values), values)
 
-    def sites(
-        self, dropout: Mapping[str, float], channel_dropout: Mapping[str, float]
-    ) -> dict[str, Dropout]:
-        """By node, what is dropped after it: as the file says, then as the user does."""
-        known = (self.graph, self.fused, self.values)
-        channels = sites_named(*known, channel_dropout, channels=True)
-        return sites_in_file(self.graph) | sites_named(*known, dropout) | channels
-
-    def fuse_around(self, sites: Mapping[str, Dropout]) -> OnnxGraph:
-        """The graph with those layers put together that have no dropout inside."""
-        return fuse(self.graph, self.values, frozenset(sites))
+    def sites(self, dropout: Rates | None, channel_dropout: Rates | None) -> dict[str, Dropout]:
+        """By node, what is dropped after it."""
+        return find_sites(self.graph, self.fused, self.values, dropout, channel_dropout)
 
 
 def unknown_ops(graph: OnnxGraph) -> list[Node]:

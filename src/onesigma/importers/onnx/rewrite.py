@@ -9,7 +9,7 @@ to put a dropout after.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
@@ -93,7 +93,7 @@ def trace_shapes(graph: OnnxGraph, batch: int) -> dict[str, Tensor]:
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
-def fuse(graph: OnnxGraph, values: Values, sites: frozenset[str] = frozenset()) -> OnnxGraph:
+def fuse(graph: OnnxGraph, values: Values, sites: Container[str] = ()) -> OnnxGraph:
     """The graph with patterns replaced, except those with a site (a node's name) inside.
 
     ``values`` are the tensors of the graph; only their shapes and dtypes are used.
@@ -136,7 +136,7 @@ _ALIASES = {"average": ("ReduceMean", "GlobalAveragePool")}
 class _Rewriting:
     """A graph while its patterns are being replaced."""
 
-    def __init__(self, graph: OnnxGraph, values: Values, sites: frozenset[str]) -> None:
+    def __init__(self, graph: OnnxGraph, values: Values, sites: Container[str]) -> None:
         self.graph, self.values, self.sites = graph, values, sites
         self.constants = dict(graph.constants)
         self.set_nodes(list(graph.nodes))
@@ -169,9 +169,8 @@ class _Rewriting:
                 continue  # it is part of a pattern by now
             for match in self._matches(pattern.ops, root.outputs[0], _Match()):
                 inside = [node for node in match.nodes if node is not root]
-                attributes = (
-                    pattern.attributes(match, self) if self._is_closed(inside, root) else None
-                )
+                closed = self._is_closed(inside, root)
+                attributes = pattern.attributes(match, self) if closed else None
                 if attributes is not None:
                     inputs = tuple(match.bound[letter] for letter in pattern.inputs)
                     new = Node(root.name, pattern.op, inputs, root.outputs, attributes)
@@ -213,13 +212,10 @@ class _Rewriting:
     def constant(self, match: _Match, letter: str) -> Array:
         return self.constants[match.bound[letter]]
 
-    def add_constant(self, name: str, values: Array) -> str:
-        self.constants[name] = values
-        return name
-
     def flatten(self, name: str) -> str:
         """Add the constant as a vector; returns its name."""
-        return self.add_constant(f"{name}:flat", self.constants[name].reshape(-1))
+        self.constants[f"{name}:flat"] = self.constants[name].reshape(-1)
+        return f"{name}:flat"
 
 
 def _layer_norm(match: _Match, graph: _Rewriting) -> dict[str, Any] | None:
@@ -296,12 +292,10 @@ def _make_linear(node: Node, graph: _Rewriting) -> Node:
     if weight is None or weight.ndim != 2 or scaled or given.get("transA"):
         return node
     if not given.get("transB"):
-        weight = np.ascontiguousarray(weight.T)
-        matrix = graph.add_constant(f"{matrix}:rows", weight)
-    along = (len(weight),)
-    if bias and (
-        bias not in graph.constants or graph.constants[bias].shape not in (along, (1, *along))
-    ):
+        matrix += ":rows"
+        weight = graph.constants[matrix] = np.ascontiguousarray(weight.T)
+    shape = np.shape(graph.constants.get(bias, ()))
+    if bias and shape not in ((len(weight),), (1, len(weight))):
         return node
     inputs = (x, matrix, graph.flatten(bias)) if bias else (x, matrix)
     return replace(node, op="Linear", inputs=inputs, attributes={})
