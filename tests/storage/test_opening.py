@@ -140,9 +140,9 @@ def test_an_exported_file(converted, folder):
 def test_another_onnx_file(folder):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from onnx_files import classifier, written
+    from onnx_files import classifier, write
 
-    written(Path("model.onnx"), classifier())
+    write(Path("model.onnx"), classifier())
     with pytest.raises(NoRandomness, match="relu1"):
         open_model("model.onnx")
     opened = open_model("model.onnx", dropout={"every Relu": 0.5})
