@@ -112,7 +112,7 @@ def called(model, inputs, **options):
 
 @pytest.fixture
 def norms_in_eval(monkeypatch):
-    """Keras' training=True but for batch norm, as Monte-Carlo dropout wants it."""
+    """Keras' training=True except in batch norm, as Monte-Carlo dropout wants it."""
     original = L.BatchNormalization.call
 
     def call(layer, inputs, training=None, mask=None):
