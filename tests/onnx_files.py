@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import torch
 from onnx import TensorProto, helper, numpy_helper
+
+from onesigma.importers.onnx.module import OnnxModule
+from onesigma.importers.onnx.read import read_onnx
 
 FLOAT = TensorProto.FLOAT
 node = helper.make_node
@@ -21,6 +25,10 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
+
+
+def scalar(value: float) -> np.ndarray:
+    return np.array(value, dtype=np.float32)
 
 
 def model(
@@ -52,7 +60,7 @@ def model(
     return made
 
 
-def written(path: Path, proto: onnx.ModelProto) -> Path:
+def write(path: Path, proto: onnx.ModelProto) -> Path:
     path.write_bytes(proto.SerializeToString())
     return path
 
@@ -63,6 +71,23 @@ def run(path: Path, *inputs: np.ndarray) -> dict[str, np.ndarray]:
     feed = {each.name: x for each, x in zip(session.get_inputs(), inputs, strict=True)}
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def read(folder: Path, proto: onnx.ModelProto, **options: Any) -> OnnxModule:
+    """The model as ``read_onnx`` reads it from ``m.onnx`` in that folder; no dropout is needed."""
+    return read_onnx(write(folder / "m.onnx", proto), **({"dropout": {}} | options))
+
+
+def ops(module: OnnxModule) -> list[str]:
+    return [step.node.op for step in module.steps()]
+
+
+def assert_agreement(module: OnnxModule, path: Path, *inputs: np.ndarray) -> None:
+    """The module and ONNX Runtime give the same output on these inputs."""
+    (wanted,) = run(path, *inputs).values()
+    found = module(*map(torch.from_numpy, inputs)).numpy()
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def classifier(**options: Any) -> onnx.ModelProto:

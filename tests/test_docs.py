@@ -17,7 +17,7 @@ from torch import nn
 
 pytest.importorskip("onnx")
 
-from onnx_files import classifier, written
+from onnx_files import classifier, write
 
 import onesigma
 from onesigma.cli import main as cli
@@ -72,7 +72,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)).eval()
     inputs = torch.randn(40, 6)
     onesigma.save(onesigma.convert(model, inputs), "model.safetensors")
-    written(tmp_path / "model.onnx", classifier())
+    write(tmp_path / "model.onnx", classifier())
     np.save("inputs.npy", inputs.numpy())
     rules = dict(RULES)
     yield tmp_path

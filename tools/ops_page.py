@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onesigma.importers.onnx.ops import NUMBERS, OPS
+from onesigma.importers.onnx.ops import OPS
 from onesigma.rules import RULES, Assumption, Rule
 from onesigma.rules.frozen import FROZEN
 from onesigma.rules.lowrank import LOWRANK
@@ -66,7 +66,7 @@ def page() -> str:
         by_family[rule.family].append((op, rule))
     carried = {name(op) for op, rule in RULES.items() if not rule.refuses}
     # The others are our own, put together from what exporters write in parts.
-    read = sorted(each for each in {*OPS, *NUMBERS} if onnx.defs.has(each))
+    read = sorted(each for each in OPS if onnx.defs.has(each))
     return "\n".join(
         [
             HEAD.format(rules=len(carried)),

@@ -20,6 +20,7 @@ from onesigma.graph.fold import fold, fold_sums
 from onesigma.graph.locate import output_of
 from onesigma.graph.prepare import Prepared, prepare
 from onesigma.graph.scale import scale_weights
+from onesigma.importers.keras import as_module
 from onesigma.prediction import OUTPUTS
 from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
@@ -80,7 +81,7 @@ def convert(
     for name, value in chosen.items():
         _require_one_of(name, value, choices[name])
 
-    prepared = prepare(model, example_input, task, class_dim)
+    prepared = prepare(as_module(model), example_input, task, class_dim)
     source, prior = prepared.graph, _prior(input_std, prepared)
     settings = Settings(**chosen, draws=draws, sampling=sampling, **_inputs(prepared))
     rules = settings.rules

@@ -16,7 +16,7 @@ from onesigma.cli import main as cli
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx_files import classifier, model, node, numbers, run, written  # noqa: E402
+from onnx_files import classifier, model, node, numbers, run, write  # noqa: E402
 
 FIELDS = ["mean", "var", "probs", "entropy", "aleatoric", "epistemic"]
 X = numbers(40, 6, seed=9)
@@ -24,7 +24,7 @@ X = numbers(40, 6, seed=9)
 
 @pytest.fixture
 def path(tmp_path) -> Path:
-    return written(tmp_path / "model.onnx", classifier())
+    return write(tmp_path / "model.onnx", classifier())
 
 
 def convert(path: Path, *options: str) -> Path:
@@ -91,7 +91,7 @@ def test_names_that_clash(tmp_path):
         node("Softmax", ["logits"], ["probs"]),
     ]
     proto = model(nodes, {"mean": ["n", 6]}, {"w": numbers(6, 3)}, outputs=["probs"])
-    path = written(tmp_path / "model.onnx", proto)
+    path = write(tmp_path / "model.onnx", proto)
     out = convert(path, "--dropout", "r=0.5")
     names = [each.name for each in onnx.load(out).graph.output]
     assert names[:3] == ["onesigma_mean", "var", "onesigma_probs"]
@@ -202,7 +202,7 @@ def test_a_torch_model_to_a_saved_one(torch_model, capsys):
     ],
 )  # fmt: skip
 def test_a_torch_model_that_cannot_be_converted(arguments, message, torch_model, capsys):
-    written(Path("m.onnx"), classifier())
+    write(Path("m.onnx"), classifier())
     before = sorted(Path.cwd().iterdir())
     assert cli.main(arguments) == 1
     assert message in capsys.readouterr().err

@@ -10,8 +10,9 @@ from torch import nn
 import onesigma
 from onesigma import ExportError
 from onesigma.exporters import agreement
-from onesigma.exporters.agreement import Agreement, compare, mismatch
+from onesigma.exporters.agreement import Agreement, compare
 from onesigma.exporters.answering import make_answering, tensors_of
+from onesigma.runtime.comparison import mismatch
 
 pytest.importorskip("onnxruntime")
 ModelProto = pytest.importorskip("onnx").ModelProto

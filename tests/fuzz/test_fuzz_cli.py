@@ -26,7 +26,7 @@ import onesigma
 from onesigma.cli import main as cli
 
 pytest.importorskip("onnxruntime")
-from onnx_files import classifier, numbers, written
+from onnx_files import classifier, numbers, write
 
 NOT_RUN = ("demo", "bench", "reproduce", "live")
 FILES = [  # what they are called below the folder of the test
@@ -78,7 +78,7 @@ def folder(tmp_path_factory) -> Path:
     converted = onesigma.convert(model, torch.randn(2, 6))
     onesigma.save(converted, folder / "model.safetensors")
     onesigma.export(converted, folder / "converted.onnx")
-    written(folder / "plain.onnx", classifier())
+    write(folder / "plain.onnx", classifier())
     np.save(folder / "rows.npy", numbers(5, 6))
     np.savetxt(folder / "rows.csv", numbers(5, 6), delimiter=",", header="a,b,c,d,e,f", comments="")
     np.save(folder / "text.npy", np.array(["text"]))

@@ -23,8 +23,8 @@ from onnx import numpy_helper  # noqa: E402
 from onnx_files import classifier, ints, model, node, numbers  # noqa: E402
 
 from onesigma import read_onnx  # noqa: E402
+from onesigma.importers.onnx.inspection import inspect_onnx  # noqa: E402
 from onesigma.importers.onnx.ops import OPS  # noqa: E402
-from onesigma.importers.onnx.table import inspect_onnx  # noqa: E402
 
 
 def convolutional() -> onnx.ModelProto:
@@ -102,23 +102,8 @@ NAMES = sorted(
     {n for m in MODELS.values() for each in m.graph.node for n in (*each.input, each.name)}
 )
 INTEGERS = [
-    0,
-    1,
-    2,
-    3,
-    5,
-    7,
-    10,
-    11,
-    16,
-    -1,
-    -2,
-    1000,
-    2**31 - 1,
-    2**31,
-    2**40,
-    2**63 - 1,
-    -(2**63),
+    *(0, 1, 2, 3, 5, 7, 10, 11, 16, -1, -2, 1000),
+    *(2**31 - 1, 2**31, 2**40, 2**63 - 1, -(2**63)),
 ]
 FLOATS = [0.0, -1.0, 0.5, 1e30, 1e-30, math.nan, math.inf, -math.inf]
 

@@ -1,6 +1,7 @@
 """Keras models on the PyTorch backend: their dropout is found, and is Keras' own."""
 
 import os
+import sys
 import tempfile
 from functools import cache
 
@@ -10,7 +11,8 @@ import torch
 
 import onesigma
 from onesigma.errors import ModelError, UnsupportedOp
-from onesigma.importers import keras as frontend
+from onesigma.graph.capture import export
+from onesigma.importers.keras import as_module
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("KERAS_HOME", tempfile.mkdtemp())  # it writes its settings there
@@ -110,7 +112,7 @@ def called(model, inputs, **options):
 
 @pytest.fixture
 def norms_in_eval(monkeypatch):
-    """Keras' training=True but for batch norm, as Monte-Carlo dropout wants it."""
+    """Keras' training=True except in batch norm, as Monte-Carlo dropout wants it."""
     original = L.BatchNormalization.call
 
     def call(layer, inputs, training=None, mask=None):
@@ -126,11 +128,11 @@ def test_conversion(build, norms_in_eval):
     assert carried.settings.input_shapes == tuple((None, *shape) for shape in SHAPES[build])
     assert all(entry.source == "" for entry in carried.report.entries)
     assert not [note for note in carried.report.notes if "NOT carried" in note]
-    network = frontend.as_module(model)
+    network = as_module(model)
     torch.testing.assert_close(network(*inputs), called(model, inputs), rtol=1e-6, atol=1e-6)
 
     # Monte Carlo of the captured graph against Keras' own dropout: within five standard errors.
-    passes = 3000
+    passes = 1000
     ours = onesigma.mc_dropout(model, passes=passes)(*inputs)
     torch.manual_seed(1)
     repeated = [x.repeat(passes, *[1] * (x.dim() - 1)) for x in inputs]
@@ -139,28 +141,32 @@ def test_conversion(build, norms_in_eval):
     error = 5 * theirs.std(0) * (2 / passes) ** 0.5 + 1e-6
     assert ((mean - theirs.mean(0)).abs() < error).all()
     if build is not cnn:  # its logits are not to be had from Keras
-        torch.testing.assert_close(ours.std, theirs.std(0), rtol=0.1, atol=1e-4)
+        torch.testing.assert_close(ours.std, theirs.std(0), rtol=0.15, atol=1e-4)
 
 
 def test_weights_are_shared_and_the_model_is_not_touched():
-    model, inputs = made(two_inputs)
-    before = called(model, inputs)
-    calls = (L.Layer.__call__, L.Dropout.call, L.AlphaDropout.call, L.SpatialDropout1D.call)
-    carried = onesigma.convert(model, inputs)
-    after = (L.Layer.__call__, L.Dropout.call, L.AlphaDropout.call, L.SpatialDropout1D.call)
-    assert calls == after
-    assert torch.equal(called(model, inputs), before)
+    model, inputs, carried = converted(two_inputs)
+    assert torch.equal(called(model, inputs), called(made(two_inputs)[0], inputs))
     kernel = model.layers[-1].kernel.value
     assert any(kernel is weight for weight in carried.parameters())
 
 
+def test_keras_itself_is_not_changed():
+    model, inputs, _ = converted(mlp)
+    calls = (L.Layer.__call__, L.Dropout.call, L.AlphaDropout.call, L.SpatialDropout1D.call)
+    as_module(model)(*inputs)
+    after = (L.Layer.__call__, L.Dropout.call, L.AlphaDropout.call, L.SpatialDropout1D.call)
+    assert calls == after
+
+
 def test_saving_export_and_double(tmp_path):
     pytest.importorskip("onnxruntime")
-    _, inputs, carried = converted(cnn)
+    model, inputs, carried = converted(cnn)
     onesigma.save(carried, tmp_path / "m.safetensors")
     again = onesigma.load(tmp_path / "m.safetensors")
     assert torch.equal(again(*inputs).var, carried(*inputs).var)
-    assert onesigma.export(carried, tmp_path / "m.onnx").error < 1e-4
+    exported = onesigma.export(carried, tmp_path / "m.onnx", plain=("answer", model))
+    assert exported.error < 1e-4
     assert again.double()(*(x.double() for x in inputs)).mean.dtype == torch.float64
 
 
@@ -180,9 +186,15 @@ def test_shared_masks_are_refused(layer):
 
 
 def test_channels_first():
+    """Where PyTorch has the channels too, so nothing is moved."""
     layer = L.SpatialDropout2D(0.5, data_format="channels_first")
-    x = torch.rand(1, 3, 4, 4)
-    assert torch.equal(frontend._spatial_dropout(layer, x), x)
+    network = as_module(keras.Sequential([L.Input((3, 4, 4)), layer]))
+    x = torch.rand(2, 3, 4, 4)
+    assert torch.equal(network(x), x)
+    graph = export(network.eval(), (x,), dynamic=False).graph
+    ops = {str(each.target) for each in graph.nodes}
+    assert "aten.feature_dropout.default" in ops
+    assert not ops & {"aten.movedim.int", "aten.permute.default"}
 
 
 def test_other_backends_are_told_what_to_do(monkeypatch):
@@ -194,6 +206,6 @@ def test_other_backends_are_told_what_to_do(monkeypatch):
 
 def test_other_modules_are_left_alone(monkeypatch):
     module = torch.nn.Linear(2, 2)
-    assert frontend.as_module(module) is module
-    monkeypatch.delitem(frontend.sys.modules, "keras")
-    assert frontend.as_module(module) is module
+    assert as_module(module) is module
+    monkeypatch.delitem(sys.modules, "keras")
+    assert as_module(module) is module

@@ -162,9 +162,9 @@ assert not heavy, heavy
 def test_another_onnx_file(folder):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from onnx_files import classifier, written
+    from onnx_files import classifier, write
 
-    written(Path("model.onnx"), classifier())
+    write(Path("model.onnx"), classifier())
     with pytest.raises(NoRandomness, match="relu1"):
         open_model("model.onnx")
     opened = open_model("model.onnx", dropout={"every Relu": 0.5})

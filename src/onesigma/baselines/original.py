@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from onesigma.converted import Converted, check_inputs
 from onesigma.errors import InputError
 from onesigma.graph.prepare import prepare
+from onesigma.importers.keras import as_module
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def original(
             settings.input_shapes,
             tuple(getattr(torch, name) for name in settings.input_dtypes),
         )
-    prepared = prepare(model, inputs, task, class_dim)
+    prepared = prepare(as_module(model), inputs, task, class_dim)
     batch = None if prepared.dynamic_batch else len(prepared.examples[0])
     return Original(
         prepared.graph,

@@ -27,7 +27,7 @@ def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_inspect(args: argparse.Namespace) -> None:
-    from onesigma.importers.onnx.table import inspect_onnx
+    from onesigma.importers.onnx.inspection import inspect_onnx
 
     inspection = inspect_onnx(args.model, dict(args.dropout), dict(args.channel_dropout))
     if args.json:

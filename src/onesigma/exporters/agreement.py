@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
-from functools import partial
-from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from onesigma.converted import Converted
 from onesigma.errors import ExportError, OnesigmaError
 from onesigma.exporters.answering import Answering, tensors_of
+from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-TOLERANCE = 1e-4
-# A value much smaller than its neighbours is the rounded difference of larger ones: it is held to
-# the tolerance at this share of the largest one. Entropies are rounded at the scale of one nat.
-_FLOOR = 1e-2
 # Sums of very many terms round worse than the tolerance in PyTorch itself; not beyond this.
 _MOST_ROUNDING = 1e-3
-_NATS = ("entropy", "aleatoric", "epistemic")
-
-
-def mismatch(name: str, found: Any, expected: Tensor) -> float:
-    """The largest error of one output, relative to its value or to the floor; ∞ for a NaN."""
-    wanted = expected.detach().cpu().numpy()
-    if found.shape != wanted.shape:
-        return float("inf")
-    if wanted.dtype == np.bool_:
-        return 0.0 if bool((found == wanted).all()) else float("inf")
-    wanted = wanted.astype(np.float64)
-    size = np.abs(wanted)
-    scale = max(size.max(initial=0), 1.0 if name in _NATS else np.finfo(np.float32).tiny)
-    # Infinities that agree are no error; their difference would be NaN.
-    with np.errstate(invalid="ignore"):
-        error = np.where(found == wanted, 0.0, np.abs(found - wanted) / (size + _FLOOR * scale))
-    return float(np.nan_to_num(error, nan=np.inf).max(initial=0))
 
 
 def _rounding(name: str, value: Tensor, model: Any, inputs: tuple[Tensor, ...]) -> float:
@@ -55,7 +29,7 @@ def _rounding(name: str, value: Tensor, model: Any, inputs: tuple[Tensor, ...]) 
         truth = tensors_of(precise)[name]
     except (RuntimeError, KeyError, OnesigmaError):  # no such output, or not in float64
         return 0.0
-    return min(_MOST_ROUNDING, 2 * mismatch(name, value.cpu().numpy(), truth))
+    return min(_MOST_ROUNDING, 2 * mismatch(name, value.cpu().numpy(), truth.cpu().numpy()))
 
 
 class Agreement(NamedTuple):
@@ -89,7 +63,7 @@ def compare(
         except Exception as error:  # each failure of onnxruntime is a class of its own
             raise ExportError(f"{runtime} cannot run the exported graph: {error}") from error
         for (name, value), array in zip(expected.items(), found, strict=True):
-            off_by = mismatch(name, array, value)
+            off_by = mismatch(name, array, value.cpu().numpy())
             if off_by > TOLERANCE and off_by > _rounding(name, value, converted, inputs):
                 raise ExportError(
                     f"The exported graph disagrees with PyTorch: output '{name}' is off by "
@@ -99,17 +73,3 @@ def compare(
                 )
             worst = max(worst, off_by)
     return Agreement(worst, runtime)
-
-
-def checking_runtime() -> tuple[str, Callable[[bytes], Any]]:
-    """onnxruntime where installed, else onnx's own reference: its name, and how to start it."""
-    if find_spec("onnxruntime") is None:
-        evaluator = import_module("onnx.reference").ReferenceEvaluator
-        return f"onnx.reference {version('onnx')}", evaluator
-    onnxruntime = import_module("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # warnings are about its own optimiser, and errors are raised
-    start = partial(
-        onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"]
-    )
-    return f"onnxruntime {version('onnxruntime')}", start

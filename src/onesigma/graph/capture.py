@@ -24,7 +24,6 @@ from torch import Tensor, fx, nn
 
 from onesigma.errors import CaptureError, InputError, ModelError
 from onesigma.graph.locate import describe
-from onesigma.importers.keras import as_module
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
@@ -44,7 +43,6 @@ class Captured:
 
 def capture(model: nn.Module, example_input: Any) -> Captured:
     """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors."""
-    model = as_module(model)
     notes = list(getattr(model, "notes", ()))
     _require_finite(model)
     shared, dtype = shared_copy(model).eval(), _compute_dtype(model)

@@ -12,7 +12,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _TORCH = str(PurePath(torch.__file__).parent)
 # Models of Keras, and from a file, have no line of the user's: their layers have names instead.
 # Nor has a graph that was captured before: the last is the file name of its generated code.
-_FRONTENDS = ("/keras/src/", "/onesigma/frontends/", "<eval_with_key>")
+_IMPORTERS = ("/keras/src/", "/onesigma/importers/", "<eval_with_key>")
 
 
 def op_name(node: fx.Node) -> str:
@@ -40,7 +40,7 @@ def source_line(node: fx.Node) -> str:
     """``net.py:41``: the innermost frame of the user's own code, or ''."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not frame[0].startswith((_TORCH, "torch/"))]
-    own = [frame for frame in own if not any(part in frame[0] for part in _FRONTENDS)]
+    own = [frame for frame in own if not any(part in frame[0] for part in _IMPORTERS)]
     return f"{PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 

@@ -24,7 +24,7 @@ def is_factory(name: str) -> bool:
 
 
 def from_factory(name: str) -> nn.Module:
-    """The network that ``factory`` returns, called without arguments; or that it is already.
+    """The network that ``factory`` returns, called without arguments; or the network it names.
 
     The current folder is searched first, as ``python -m`` does.
 
@@ -38,7 +38,7 @@ def from_factory(name: str) -> nn.Module:
         if isinstance(factory, nn.Module):
             return factory
         if not callable(factory):
-            raise ModelError(f"{name} is a {type(factory).__name__}, no function that returns one.")
+            raise ModelError(f"{name} is a {type(factory).__name__}, not a function or a network.")
         try:
             model = factory()
         except Exception as error:

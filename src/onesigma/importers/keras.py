@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,8 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesigma.errors import ModelError, UnsupportedOp
-
-_NOT_CARRIED = ("GaussianDropout", "GaussianNoise")
 
 
 def as_module(model: Any) -> Any:
@@ -51,7 +49,8 @@ class KerasNetwork(nn.Module):
         # Keras has no public way to all layers, those of nested models included.
         layers = list(model._flatten_layers(include_self=False))
         _refuse_shared_masks(layers)
-        self._keras = _Shared(model)
+        # A function is not copied with this module; Keras would copy itself by its configuration.
+        self._model: Callable[[], Any] = lambda: model
         self.weights = nn.Module()
         self._scopes: dict[int, str] = {}
         for layer in layers:
@@ -71,26 +70,12 @@ class KerasNetwork(nn.Module):
         return name
 
     def forward(self, *inputs: Tensor) -> Any:
-        model = self._keras.model
         groups = (self._trainable, self._others)
         variables = [[getattr(self.weights, name) for name in names] for names in groups]
         given = inputs[0] if len(inputs) == 1 else list(inputs)
-        with _as_pytorch(self._scope_of):
-            return model.stateless_call(*variables, given, training=False)[0]
-
-    def _scope_of(self, layer: Any) -> nn.Module | None:
-        name = self._scopes.get(id(layer))
-        return None if name is None else self.get_submodule(name)
-
-
-class _Shared:
-    """Not copied with the module that holds it: Keras would copy itself by its configuration."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
-        return self
+        scopes = {layer: self.get_submodule(name) for layer, name in self._scopes.items()}
+        with _as_pytorch(scopes):
+            return self._model().stateless_call(*variables, given, training=False)[0]
 
 
 class _Scope(nn.Module):
@@ -101,40 +86,36 @@ class _Scope(nn.Module):
 
 
 @contextmanager
-def _as_pytorch(scope_of: Callable[[Any], nn.Module | None]) -> Iterator[None]:
-    """Keras' layers as they are to be captured; afterwards as they were."""
+def _as_pytorch(scopes: dict[int, nn.Module]) -> Iterator[None]:
+    """Make Keras' layers as they are to be captured; afterwards they are as before."""
     layers = sys.modules["keras"].layers
     original = layers.Layer.__call__
 
     def in_scope(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        scope = scope_of(layer)
+        scope = scopes.get(id(layer))
         if scope is None:
             return original(layer, *args, **kwargs)
         return scope(original, layer, *args, **kwargs)
 
     changes = [
         (layers.Layer, "__call__", in_scope),
-        (layers.Dropout, "call", _dropout),
-        (layers.AlphaDropout, "call", _alpha_dropout),
+        (layers.Dropout, "call", _drop_with(F.dropout)),
+        (layers.AlphaDropout, "call", _drop_with(F.alpha_dropout)),
         # Their common base, which Keras does not name in public.
         (layers.SpatialDropout1D.__bases__[0], "call", _spatial_dropout),
     ]
-    before = [getattr(owner, name) for owner, name, _ in changes]
-    try:
+    with ExitStack() as afterwards:
         for owner, name, function in changes:
+            afterwards.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, function)
         yield
-    finally:
-        for (owner, name, _), function in zip(changes, before, strict=True):
-            setattr(owner, name, function)
 
 
-def _dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
-    return F.dropout(inputs, layer.rate, False)
+def _drop_with(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
+        return function(inputs, layer.rate, False)
 
-
-def _alpha_dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
-    return F.alpha_dropout(inputs, layer.rate, False)
+    return call
 
 
 def _spatial_dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
@@ -154,17 +135,15 @@ def _refuse_shared_masks(layers: list[Any]) -> None:
 
 
 def _not_carried(layers: list[Any]) -> tuple[str, ...]:
-    return tuple(
-        f"{layer.name} ({type(layer).__name__}) acts in training only and is NOT carried"
-        for layer in layers
-        if type(layer).__name__ in _NOT_CARRIED or _drops_inside(layer)
-    )
-
-
-def _drops_inside(layer: Any) -> bool:
-    """A rate of its own, as attention and recurrent layers have; a layer of that name is seen."""
-    rate = getattr(layer, "dropout", 0)
-    return isinstance(rate, int | float) and rate > 0
+    """Noise of training only; attention and recurrent layers have rates of their own."""
+    notes = []
+    for layer in layers:
+        kind, rate = type(layer).__name__, getattr(layer, "dropout", 0)
+        # Some models hold a layer under that name, which is found by itself.
+        drops_inside = isinstance(rate, int | float) and rate > 0
+        if kind in ("GaussianDropout", "GaussianNoise") or drops_inside:
+            notes.append(f"{layer.name} ({kind}) acts in training only and is NOT carried")
+    return tuple(notes)
 
 
 def _free_name(module: nn.Module, name: str) -> str:

@@ -1,7 +1,7 @@
 """Files of PyTorch, read with suspicion: weights, pickled models, programs of ``torch.export``.
 
-Unpickling runs whatever code a file names, so it is done for a user who said ``trust`` and for no
-one else. Weights need no code: safetensors, or ``torch.load(weights_only=True)``.
+Unpickling runs whatever code a file names, so it is done only for a user who said ``trust``.
+Weights need no code: they are read from safetensors, or by ``torch.load(weights_only=True)``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, fx, nn
 
 from onesigma.errors import FileError, ModelError
@@ -59,10 +59,10 @@ def read_weights(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
     """
     require_file(path)
     if path.suffix == ".safetensors":
-        return _safetensors(path)
+        return _read_safetensors(path)
     if path.suffix not in PICKLED:
         raise FileError(f"{path.name}: weights are read from .safetensors and .pt files.")
-    content = read_pickle(path, trust=trust)
+    content = _unpickle(path, trust=trust)
     content = content.state_dict() if isinstance(content, nn.Module) else content
     for key in ("state_dict", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -75,7 +75,7 @@ def read_weights(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
     return dict(content)
 
 
-def read_pickle(path: Path, *, trust: bool) -> Any:
+def _unpickle(path: Path, *, trust: bool) -> Any:
     """What ``torch.save`` wrote. Without ``trust`` only tensors and plain containers are read."""
     require_file(path)
     try:
@@ -95,7 +95,7 @@ def read_pickle(path: Path, *, trust: bool) -> Any:
 
 def read_pickled_model(path: Path, *, trust: bool) -> nn.Module:
     """A whole model that ``torch.save(model, …)`` wrote; only with ``trust``."""
-    content = read_pickle(path, trust=trust)
+    content = _unpickle(path, trust=trust)
     if not isinstance(content, nn.Module):
         raise FileError(
             f"{path.name} holds {type(content).__name__}, no network. For weights, name the "
@@ -146,10 +146,9 @@ def _require_eval(program: fx.GraphModule, name: str) -> None:
         raise ModelError(f"{name} was exported in training mode: call model.eval() before export.")
 
 
-def _safetensors(path: Path) -> dict[str, Tensor]:
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return load_file(path)
     except Exception as error:  # torch has its own, on a shape that safetensors lets pass
         raise FileError(f"{path.name} cannot be read as safetensors: {error}") from error
 

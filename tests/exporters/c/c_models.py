@@ -10,9 +10,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from onesigma.exporters.agreement import TOLERANCE
 from onesigma.exporters.c import generate, verify
 from onesigma.exporters.c.generate import Generated
+from onesigma.runtime.comparison import TOLERANCE
 
 NEEDS_GCC = verify.TARGETS["host"].missing
 

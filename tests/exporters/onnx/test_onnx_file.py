@@ -17,11 +17,12 @@ from onesigma import Converted, ExportError, InputError, PackageError, runtime
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
 from onesigma.exporters import agreement, targets
-from onesigma.exporters.agreement import mismatch
 from onesigma.exporters.answering import make_answering, tensors_of
 from onesigma.exporters.onnx import file as target
 from onesigma.exporters.onnx import torch_writer as torch_onnx
 from onesigma.rules.corrections import Factors, Gain
+from onesigma.runtime import comparison
+from onesigma.runtime.comparison import mismatch
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -221,37 +222,8 @@ def test_an_existing_file_survives_a_failed_export(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([1.0, 1.0], [1.0, float("nan")]),
-        ([1.0, float("nan")], [1.0, 1.0]),
-        ([1.0, 2.0], [1.0, 2.001]),
-        ([1.0], [1.0, 2.0]),
-        ([float("inf"), 1.0], [1e30, 1.0]),
-        ([True, False], [True, True]),
-    ],
-)
-def test_a_mismatch_is_seen(found, expected):
-    assert mismatch("mean", np.array(found), torch.tensor(expected)) > agreement.TOLERANCE
-
-
-@pytest.mark.parametrize(
-    ("name", "found", "expected"),
-    [
-        ("mean", [1.0, 1e-7], [1.0, 0.0]),  # 1e-7 of the largest
-        ("mean", [0.0], [0.0]),
-        ("epistemic", [3e-7], [1e-7]),  # a difference of entropies near 1
-        ("var", [float("inf")], [float("inf")]),
-        ("act", [True], [True]),
-    ],
-)
-def test_rounding_is_no_mismatch(name, found, expected):
-    assert mismatch(name, np.array(found), torch.tensor(expected)) < agreement.TOLERANCE
-
-
 def test_without_onnxruntime_the_reference_checks(tmp_path, monkeypatch):
-    monkeypatch.setattr(agreement, "find_spec", lambda name: None)
+    monkeypatch.setattr(comparison, "find_spec", lambda name: None)
     exported = onesigma.export(shared(), tmp_path / "m.onnx")
     assert exported.checked_by.startswith("onnx.reference ")
     assert exported.error < 1e-4

@@ -14,9 +14,9 @@ from models import NAMES, converted, inputs_for
 
 import onesigma
 from onesigma import runtime
-from onesigma.exporters.agreement import mismatch
 from onesigma.exporters.answering import tensors_of
 from onesigma.exporters.onnx import torch_writer as torch_onnx
+from onesigma.runtime.comparison import mismatch
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -15,10 +15,10 @@ import onnx
 from onnx import numpy_helper
 
 from onesigma.errors import InputError
-from onesigma.exporters.agreement import checking_runtime
 from onesigma.exporters.c.lanes import int8_steps
 from onesigma.exporters.c.values import Array
 from onesigma.exporters.c.weights import factor_of_squares
+from onesigma.runtime.comparison import checking_runtime
 
 # The ops with weights, their second input, and the axis of the filters there.
 _FILTERS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}

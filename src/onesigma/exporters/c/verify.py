@@ -18,12 +18,12 @@ import numpy.typing as npt
 import torch
 
 from onesigma.errors import ExportError
-from onesigma.exporters.agreement import checking_runtime, mismatch
 from onesigma.exporters.c import BOARD
 from onesigma.exporters.c.elementwise import literal
 from onesigma.exporters.c.emit import identifier as _c
 from onesigma.exporters.c.generate import Generated
 from onesigma.exporters.c.render import filled
+from onesigma.runtime.comparison import checking_runtime, mismatch
 
 Array = npt.NDArray[np.float32]
 Sample = Mapping[str, Array]
@@ -225,7 +225,7 @@ def _parsed(lines: Sequence[str], generated: Generated, samples: int, counts: bo
 
 
 def largest_mismatch(model: str | Path, ran: Ran, samples: Sequence[Sample]) -> float:
-    """How far a run is from ONNX Runtime, by the measure of ``targets/agreement.py``."""
+    """How far a run is from ONNX Runtime, by the measure of ``runtime.comparison``."""
     _, start = checking_runtime()
     session = start(Path(model).read_bytes())
     worst = 0.0

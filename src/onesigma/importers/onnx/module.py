@@ -1,4 +1,4 @@
-"""A graph as an ``nn.Module``, a submodule per node: reports then say what the file says."""
+"""A graph as an ``nn.Module`` with a submodule per node, so that reports use the file's names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 
 from onesigma.errors import ModelError, OnesigmaError, UnsupportedOp
 from onesigma.importers.onnx.dropout_sites import Dropout
-from onesigma.importers.onnx.graph import Array, Graph, Node
-from onesigma.importers.onnx.ops import NUMBERS, OPS, Value
-from onesigma.importers.onnx.ops.numbers import MAX_ELEMENTS
-from onesigma.importers.onnx.ops.table import is_whole
+from onesigma.importers.onnx.ops import MAX_ELEMENTS, OPS, Value, is_whole
+from onesigma.importers.onnx.parse import Array, Node, OnnxGraph
 
 
 def apply(node: Node, opset: int, values: Sequence[Value]) -> tuple[Any, ...]:
@@ -27,26 +25,20 @@ def apply(node: Node, opset: int, values: Sequence[Value]) -> tuple[Any, ...]:
     Raises:
         ModelError, UnsupportedOp: it cannot be computed; the message names the node.
     """
-    numbers = all(value is None or isinstance(value, np.ndarray) for value in values)
     try:
-        if numbers and node.op in NUMBERS:
-            result = _as_value(NUMBERS[node.op](*values, **node.attributes))
-        else:
-            options = {"opset": opset, "outputs": len(node.outputs), **node.attributes}
-            result = OPS[node.op](*values, **options)
+        op, count = OPS[node.op], len(node.outputs)
+        result = op(*values, opset=opset, outputs=count, **node.attributes)
     except OnesigmaError as error:
         raise type(error)(f"{node}: {str(error).rstrip('.')}.") from error
     except Exception as error:
         shapes = ", ".join("–" if v is None else str(tuple(v.shape)) for v in values)
         raise ModelError(f"{node} cannot be computed on shapes {shapes}: {error}") from error
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
-
-
-def _as_value(result: Any) -> Value:
-    """Of an array of objects, numpy hands out a single one as it is."""
-    if isinstance(result, np.ndarray | Tensor):
-        return result
-    return np.array(result, dtype=None if isinstance(result, np.generic) else object)
+    if isinstance(result, tuple | list):
+        return tuple(result)
+    if isinstance(result, Tensor | np.ndarray):
+        return (result,)
+    # Of an array of objects, numpy hands out a single one as it is.
+    return (np.array(result, dtype=None if isinstance(result, np.generic) else object),)
 
 
 class Step(nn.Module):
@@ -79,9 +71,10 @@ class OnnxModule(nn.Module):
         input_names: as in the file, in the order of ``forward``.
         output_name: as in the file.
         input_shapes: the shape of each input; None stands for any batch.
+        takes_positive: whether ``examples`` are positive numbers only.
     """
 
-    def __init__(self, graph: Graph, sites: Mapping[str, Dropout] | None = None) -> None:
+    def __init__(self, graph: OnnxGraph, sites: Mapping[str, Dropout] | None = None) -> None:
         super().__init__()
         self.input_names = [each.name for each in graph.inputs]
         self.input_shapes = [each.shape for each in graph.inputs]
@@ -99,12 +92,11 @@ class OnnxModule(nn.Module):
     def _source(
         self, node: Node, position: int, constants: Mapping[str, Array]
     ) -> str | Array | None:
-        name = node.inputs[position]
+        name, op = node.inputs[position], OPS[node.op]
         values = constants.get(name)
         if values is None:
             return name or None
-        in_numbers = node.op in NUMBERS and (node.op not in OPS or is_whole(values))
-        if in_numbers or OPS[node.op].keeps_numbers(position, values):
+        if op.keeps_numbers(position, values) or (op.takes_numbers and is_whole(values)):
             return values
         if name not in self._weights:
             # Names that a saved model may have: letters, digits and dots.
@@ -113,7 +105,7 @@ class OnnxModule(nn.Module):
         return name
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        output: Tensor = _known(self.output_name, self.values(*inputs), "the output")
+        output: Tensor = _look_up(self.output_name, self.values(*inputs), "the output")
         return output
 
     def values(self, *inputs: Tensor) -> dict[str, Any]:
@@ -122,21 +114,16 @@ class OnnxModule(nn.Module):
         known |= {name: attrgetter(path)(self) for name, path in self._weights.items()}
         for step in self.steps():
             user = str(step.node)
-            values = (_known(s, known, user) if isinstance(s, str) else s for s in step.sources)
+            values = (_look_up(s, known, user) if isinstance(s, str) else s for s in step.sources)
             known |= zip(step.node.outputs, step(*values), strict=False)
         return known
 
     def steps(self) -> list[Step]:
+        """The nodes in order."""
         return [attrgetter(path)(self) for path in self._steps]
 
-    def paths(self) -> dict[str, str]:
-        """By its path in this module, the name of each node."""
-        return {path: attrgetter(path)(self).node.name for path in self._steps}
-
     def examples(self, batch: int) -> tuple[Tensor, ...]:
-        """Random inputs of the shapes that the file declares, normal ones or, where the network
-        ``takes_positive`` ones only, their absolute values; zeros for integers.
-        """
+        """Random inputs of the shapes that the file declares; zeros where it takes integers."""
         generator = torch.Generator().manual_seed(0)
         inputs = []
         for shape, dtype in zip(self.input_shapes, self.input_dtypes, strict=True):
@@ -149,7 +136,7 @@ class OnnxModule(nn.Module):
         return tuple(inputs)
 
 
-def _known(name: str, values: Mapping[str, Any], user: str) -> Any:
+def _look_up(name: str, values: Mapping[str, Any], user: str) -> Any:
     if name not in values:
         raise UnsupportedOp(f"{user} needs '{name}', a second output of a node: not supported.")
     return values[name]
@@ -175,10 +162,8 @@ def _attach(root: nn.Module, name: str, part: nn.Module | Tensor) -> str:
         home = inner
     while not leaf or hasattr(home, leaf):
         leaf += "_"
-    if isinstance(part, nn.Module):
-        home.add_module(leaf, part)
-    elif isinstance(part, nn.Parameter):
-        home.register_parameter(leaf, part)
+    if isinstance(part, nn.Module | nn.Parameter):
+        setattr(home, leaf, part)
     else:
         home.register_buffer(leaf, part)
     return ".".join([*outer, leaf])

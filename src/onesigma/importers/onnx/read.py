@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from onesigma.errors import FileError, UnsupportedOp
-from onesigma.importers.onnx.check import ROWS, require_agreement
-from onesigma.importers.onnx.dropout_sites import (
-    Dropout,
-    dropout_in_file,
-    dropout_named,
-    no_dropout,
-)
-from onesigma.importers.onnx.file import read_model
-from onesigma.importers.onnx.fold import fold, outline
-from onesigma.importers.onnx.graph import Graph, parse
+from onesigma.errors import FileError, ModelError, OnesigmaError, UnsupportedOp
+from onesigma.importers.onnx.dropout_sites import Dropout, Rates, find_sites, no_dropout
 from onesigma.importers.onnx.module import OnnxModule
-from onesigma.importers.onnx.ops import NUMBERS, OPS
-from onesigma.importers.onnx.patterns import fuse
+from onesigma.importers.onnx.ops import OPS
+from onesigma.importers.onnx.parse import Node, OnnxGraph, parse, read_model
+from onesigma.importers.onnx.rewrite import fold, fuse, trace_shapes
+from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
+
+ROWS = 3  # of random inputs, for the comparison
 
 
 def read_onnx(
-    path: str | Path,
-    *,
-    dropout: Mapping[str, float] | None = None,
-    channel_dropout: Mapping[str, float] | None = None,
+    path: str | Path, *, dropout: Rates | None = None, channel_dropout: Rates | None = None
 ) -> OnnxModule:
     """Read a classifier from an ONNX file, as PyTorch, tf2onnx and Keras write them.
 
@@ -54,73 +47,56 @@ def read_onnx(
         NoRandomness: no Dropout in the file and none named; the message lists where it may be.
         InputError: a name in ``dropout`` fits no node.
     """
-    reading = Reading.of(Path(path))
-    sites = reading.sites(dropout or {}, channel_dropout or {})
+    model = read_model(Path(path))
+    reading = Reading.of(model, parse(model, Path(path).name))
+    sites = reading.sites(dropout, channel_dropout)
     if not sites and dropout is None:
         raise no_dropout(reading.fused, reading.values)
-    module = OnnxModule(reading.fused_around(sites), sites).eval()
-    require_agreement(module, reading.model, reading.graph.file)
+    module = OnnxModule(fuse(reading.graph, reading.values, sites), sites).eval()
+    require_agreement(module, model, reading.graph.file)
     return module
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A file that was read: its protobuf, its graph, the same with layers put together, values."""
+    """The graph of a file, the same with layers put together, and its tensors without values."""
 
-    model: Any
-    graph: Graph
-    fused: Graph
+    graph: OnnxGraph
+    fused: OnnxGraph
     values: dict[str, Tensor]
 
     @staticmethod
-    def of(path: Path) -> Reading:
-        model = read_model(path)
-        graph = parse(model, path.name)
-        require_known_ops(graph)
-        _check(model, path.name)
-        _stop_training(model)
+    def of(model: Any, graph: OnnxGraph) -> Reading:
+        """Check the ops, and rewrite the graph. Dropout in ``model`` is made to do nothing."""
+        _require_known_ops(graph)
+        _check_validity(model, graph.file)
+        for node in model.graph.node:
+            if node.op_type == "Dropout":  # runtimes then give the answer to compare with
+                del node.input[2:]
         graph = fold(graph)
-        values = outline(graph, graph.batch or ROWS)
-        return Reading(model, graph, fuse(graph, values), values)
+        values = trace_shapes(graph, graph.batch or ROWS)
+        return Reading(graph, fuse(graph, values), values)
 
-    def sites(
-        self, dropout: Mapping[str, float], channel_dropout: Mapping[str, float]
-    ) -> dict[str, Dropout]:
-        """By node, what is dropped after it: as the file says, then as the user does."""
-        known = (self.graph, self.fused, self.values)
-        channels = dropout_named(*known, channel_dropout, channels=True)
-        return dropout_in_file(self.graph) | dropout_named(*known, dropout) | channels
-
-    def fused_around(self, sites: Mapping[str, Dropout]) -> Graph:
-        """The graph with layers put together that have no dropout inside."""
-        return fuse(self.graph, self.values, frozenset(sites))
+    def sites(self, dropout: Rates | None, channel_dropout: Rates | None) -> dict[str, Dropout]:
+        """By node, what is dropped after it."""
+        return find_sites(self.graph, self.fused, self.values, dropout, channel_dropout)
 
 
-def is_known(op: str) -> bool:
-    return op == "Constant" or op in OPS or op in NUMBERS
+def unknown_ops(graph: OnnxGraph) -> list[Node]:
+    return [node for node in graph.nodes if node.op not in OPS]
 
 
-def require_known_ops(graph: Graph) -> None:
-    unknown = [node for node in graph.nodes if not is_known(node.op)]
-    if unknown:
+def _require_known_ops(graph: OnnxGraph) -> None:
+    if unknown := unknown_ops(graph):
+        title = f"{graph.file} holds {len(unknown)} op(s) that are not read:"
         raise UnsupportedOp(
-            "\n  ".join(
-                [f"{graph.file} holds {len(unknown)} op(s) that are not read:"]
-                + [str(node) for node in unknown]
-            )
+            "\n  ".join([title, *map(str, unknown)])
             + "\nConvolutional, dense and temporal classifiers in float32 are. Quantise after "
             "converting; recurrent layers and attention have no rules."
         )
 
 
-def _stop_training(model: Any) -> None:
-    """Let dropout do nothing, so that runtimes give the answer to compare with."""
-    for node in model.graph.node:
-        if node.op_type == "Dropout":
-            del node.input[2:]
-
-
-def _check(model: Any, file: str) -> None:
+def _check_validity(model: Any, file: str) -> None:
     """What onnx itself has to say: attributes of the right kind, ops that the opset has."""
     from onnx.checker import check_model
 
@@ -128,3 +104,82 @@ def _check(model: Any, file: str) -> None:
         check_model(model)
     except Exception as error:
         raise FileError(f"{file} is no valid ONNX: {error}") from error
+
+
+@torch.no_grad()
+def require_agreement(module: OnnxModule, model: Any, file: str) -> None:
+    """Compare on random rows; where the file fixes the batch, it gets them in such portions.
+
+    Raises:
+        FileError: the runtime cannot run the file, or the module gives other answers.
+        ModelError: the file takes one row at a time and no more, or rows influence each other.
+    """
+    batch = module.input_shapes[0][0]
+    portion = batch or ROWS
+    for module.takes_positive in (False, True):  # a logarithm at the beginning, say, takes these
+        rows = module.examples(ROWS * (batch or 1))
+        parts = [tuple(x[i : i + portion] for x in rows) for i in range(0, len(rows[0]), portion)]
+        runtime, found = _run(model, module, [module.output_name], parts, file)
+        answers = [outputs[0] for outputs in found]
+        if np.isfinite(answers).all():
+            break
+    else:
+        raise ModelError(f"{file} answers random inputs with NaN or infinity.")
+    off_by = mismatch("output", answers[0], module(*parts[0]).numpy())
+    if off_by > TOLERANCE:
+        raise FileError(
+            f"{file} is read wrongly: {_first_difference(module, model, parts[0], file)} {runtime} "
+            f"gives other values (off by {off_by:.2g} relative at the output, tolerance "
+            f"{TOLERANCE:g}). Nothing was written. Please report this with the file."
+        )
+    if batch is not None:
+        _require_independent_rows(module, rows, answers, file)
+
+
+def _require_independent_rows(
+    module: OnnxModule, rows: tuple[Tensor, ...], answers: list[Any], file: str
+) -> None:
+    """Whether a batch that the file fixes may be another: all portions at once give the same."""
+    advice = "Export the model with an open batch (dynamic_axes, dynamic_shapes)."
+    try:
+        found = module(*rows).numpy()
+    except OnesigmaError as error:
+        if len(rows[0]) > ROWS:
+            return  # it stays fixed: ``convert`` finds that out and says so
+        raise ModelError(f"{file} takes one row at a time: {error} {advice}") from error
+    if mismatch("output", np.concatenate(answers), found) > TOLERANCE:
+        raise ModelError(f"{file}: the rows of its batch influence each other. {advice}")
+
+
+def _run(
+    model: Any, module: OnnxModule, outputs: list[str], parts: list[tuple[Tensor, ...]], file: str
+) -> tuple[str, list[list[Any]]]:
+    """Who ran the file, and its outputs for each part of the rows."""
+    runtime, start = checking_runtime()
+    try:
+        session = start(model.SerializeToString())
+        feeds = [dict(zip(module.input_names, map(np.asarray, p), strict=True)) for p in parts]
+        return runtime, [session.run(outputs, feed) for feed in feeds]
+    except Exception as error:  # each failure of onnxruntime is a class of its own
+        raise FileError(f"{runtime} cannot run {file}: {error}") from error
+
+
+def _first_difference(module: OnnxModule, model: Any, inputs: tuple[Tensor, ...], file: str) -> str:
+    """The first node that differs, found by making all its values outputs of the file."""
+    import onnx
+
+    values = module.values(*inputs)
+    made = [step.node for step in module.steps()]
+    nodes = {n.outputs[0]: n for n in made if isinstance(values[n.outputs[0]], Tensor)}
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in nodes)
+    try:
+        _, (found,) = _run(exposed, module, list(nodes), [inputs], file)
+    except FileError:  # what a runtime accepts as an output is its own affair
+        return "at some node"
+    for (name, node), array in zip(nodes.items(), found, strict=True):
+        if mismatch(name, np.asarray(array), values[name].numpy()) > TOLERANCE:
+            return f"at {node}"
+    return "at the output"

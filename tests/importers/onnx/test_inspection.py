@@ -3,10 +3,10 @@
 import logging
 
 import pytest
-from onnx_files import classifier, ints, model, node, numbers, written
+from onnx_files import classifier, ints, model, node, numbers, write
 
 from onesigma.errors import OnesigmaError
-from onesigma.importers.onnx.table import inspect_onnx
+from onesigma.importers.onnx.inspection import inspect_onnx
 
 
 def test_the_table(tmp_path):
@@ -27,7 +27,7 @@ def test_the_table(tmp_path):
         "pads": ints(0, 0, 1, 0, 0, 0), "w1": numbers(4, 2, 3), "zero": ints(0), "one": ints(1),
         "rest": ints(-1), "w2": numbers(3, 4 * 7),
     }  # fmt: skip
-    path = written(tmp_path / "m.onnx", model(nodes, {"x": ["batch", 2, 8]}, weights))
+    path = write(tmp_path / "m.onnx", model(nodes, {"x": ["batch", 2, 8]}, weights))
     inspection = inspect_onnx(path, {"pad": 0.1}, {"conv": 0.2})
     assert inspection.inputs == ("x (batch, 2, 8) float32",)
     assert (inspection.file, inspection.opset, inspection.output) == ("m.onnx", 17, "out")
@@ -52,7 +52,7 @@ def test_the_table(tmp_path):
 def test_unknown_ops_are_shown_not_raised(tmp_path):
     proto = classifier()
     proto.graph.node[1].op_type = "LSTM"
-    inspection = inspect_onnx(written(tmp_path / "m.onnx", proto))
+    inspection = inspect_onnx(write(tmp_path / "m.onnx", proto))
     assert [(row.op, row.rule) for row in inspection.rows] == [
         ("Gemm", ""), ("LSTM", "not read"), ("Gemm", ""),
     ]  # fmt: skip
@@ -62,5 +62,5 @@ def test_a_file_for_one_batch_only_is_refused_without_noise(tmp_path, caplog):
     """torch.export logs a traceback of its own, which is nothing to show to a user."""
     proto = model([node("Add", ["x", "t"], ["out"])], {"x": ["batch", 6]}, {"t": numbers(3, 6)})
     with pytest.raises(OnesigmaError, match="cannot be computed on shapes"):
-        inspect_onnx(written(tmp_path / "m.onnx", proto))
+        inspect_onnx(write(tmp_path / "m.onnx", proto))
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
