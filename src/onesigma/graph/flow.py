@@ -1,35 +1,43 @@
-"""Flow: which noise reaches which node, and whether its rule is exact there.
+"""Flow: which noise reaches which node, and whether its rule is proved to be exact there.
 
 A static walk over the graph; nothing is computed. For each uncertain value it keeps what a rule's
-exactness depends on: the noise sites upstream, whether the elements are still independent of each
-other, whether they are still normal.
+exactness depends on: the noise sites upstream, whether its elements are proved to share no noise,
+whether they are still normal. What cannot be proved counts as broken, and the report says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
+from typing import Any
 
 import torch
 from torch import fx
 
 from onesigma.rules.dropout import RATE_ARGUMENT
-from onesigma.rules.table import Assumption, Rule, RuleTable
+from onesigma.rules.table import Assumption, Reach, Rule, RuleTable
 
 PRIOR = "input prior"
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What is known of an uncertain value."""
+    """What is known of an uncertain value.
+
+    Attributes:
+        sites: the sources of noise that reach it.
+        apart: True if it is proved that no two elements depend on the same noise.
+        normal: True if each element is normal, as far as the rules say.
+    """
 
     sites: frozenset[str]
-    independent: bool
+    apart: bool
     normal: bool
 
 
 @dataclass(frozen=True)
 class Step:
-    """One op that meets uncertainty: its rule, or None, and which assumptions fail there."""
+    """One op that meets uncertainty: its rule, or None, and which assumptions are not proved."""
 
     node: fx.Node
     rule: Rule | None
@@ -51,16 +59,16 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
     known: dict[fx.Node, Noise] = {}
     for node in module.graph.nodes:
         if node.op == "placeholder" and prior:
-            known[node] = Noise(frozenset({PRIOR}), independent=True, normal=True)
-        incoming = [known[n] for n in node.all_input_nodes if n in known]
+            known[node] = Noise(frozenset({f"{PRIOR} {node.name}"}), apart=True, normal=True)
         if node.op == "output":
-            flow.reaches_output = bool(incoming)
+            flow.reaches_output = any(n in known for n in node.all_input_nodes)
         if node.op != "call_function" or _is_size(node):
             continue
         rule = rules.get(node.target) if callable(node.target) else None
+        incoming = [n for n in _inputs(node) if n in known]
         if not incoming and not adds_noise(node, rules):
             continue
-        step = _step(node, rule, incoming, adds_noise(node, rules))
+        step = _step(node, rule, incoming, known, adds_noise(node, rules))
         flow.steps[node] = step
         known[node] = step.noise
     return flow
@@ -72,30 +80,67 @@ def adds_noise(node: fx.Node, rules: RuleTable) -> bool:
     return rule is not None and rule.adds_noise and float(node.args[RATE_ARGUMENT]) > 0  # type: ignore[arg-type]
 
 
-def _step(node: fx.Node, rule: Rule | None, incoming: list[Noise], source: bool) -> Step:
-    sites = frozenset().union(*(n.sites for n in incoming))
-    overlap = sum(len(n.sites) for n in incoming) > len(sites)
-    independent = all(n.independent for n in incoming)
-    normal = all(n.normal for n in incoming)
-    if source:
-        sites, normal = sites | {node.name}, False
+def _inputs(node: fx.Node) -> list[fx.Node]:
+    """The nodes among a node's arguments, one that is used twice listed twice."""
+    found: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), found.append)
+    return found
+
+
+def _step(
+    node: fx.Node,
+    rule: Rule | None,
+    incoming: list[fx.Node],
+    known: dict[fx.Node, Noise],
+    source: bool,
+) -> Step:
+    noises = [known[n] for n in incoming]
+    sites = frozenset().union(*(n.sites for n in noises))
     if rule is None:
         return Step(node, None, Noise(sites, False, False), ())
+    # One value twice is a case of its own, which some rules know how to treat.
+    same = len(incoming) == 2 and incoming[0] is incoming[1] and rule.same_twice
+    separate = same or sum(len(n.sites) for n in noises) == len(sites)
+    apart, normal = all(n.apart for n in noises), all(n.normal for n in noises)
     holds = {
-        Assumption.INDEPENDENT: independent,
+        Assumption.INDEPENDENT: apart,
         Assumption.NORMAL: normal,
-        Assumption.SEPARATE: not overlap,
+        Assumption.SEPARATE: separate,
         Assumption.ALWAYS_APPROXIMATE: False,
     }
-    broken = tuple(a for a in Assumption if a in rule.assumes and not holds[a])
-    mixes = Assumption.INDEPENDENT in rule.assumes
+    assumed = rule.assumes | ({Assumption.NORMAL} if same and rule.multiplies else set())
+    broken = tuple(a for a in Assumption if a in assumed and not holds[a])
     bends = rule.bends or (rule.multiplies and len(incoming) > 1)
+    stays_normal = not bends and not source and Assumption.ALWAYS_APPROXIMATE not in assumed
     noise = Noise(
-        sites,
-        independent=independent and not mixes and not rule.shares_noise and not overlap,
-        normal=normal and not bends and Assumption.ALWAYS_APPROXIMATE not in rule.assumes,
+        sites | {node.name} if source else sites,
+        apart=apart and separate and _keeps_apart(node, rule, incoming),
+        normal=normal and stays_normal and separate,
     )
     return Step(node, rule, noise, broken)
+
+
+def _keeps_apart(node: fx.Node, rule: Rule, incoming: list[fx.Node]) -> bool:
+    """Whether elements that share no noise before the op share none after it."""
+    values: Any = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val"))
+    reach = rule.reach_of(*values)
+    if reach is Reach.EACH:  # an uncertain input that is broadcast is copied
+        return all(_shape(n) == _shape(node) for n in incoming)
+    if reach is Reach.MOVES:  # more elements than came in would be copies, whatever the rule says
+        return _size(node) <= sum(_size(n) for n in _inputs(node))
+    return reach is Reach.GROUPS
+
+
+def _shape(node: fx.Node) -> tuple[Any, ...] | None:
+    value = node.meta.get("val")
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+
+
+def _size(node: fx.Node) -> int:
+    """How many elements it has, all tensors of a list together."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, list | tuple) else [value]
+    return sum(prod(v.shape) for v in values if isinstance(v, torch.Tensor))
 
 
 def _is_size(node: fx.Node) -> bool:
