@@ -71,8 +71,8 @@ def to_c(
     Args:
         converted: what ``convert`` returned.
         folder: created if it does not exist.
-        input_shape: of one input with its batch of 1, or one shape per input; by default that of
-            the example that the model was converted with.
+        input_shape: of one input, with its batch of 1 or without it, or one shape per input; by
+            default that of the example that the model was converted with.
         name: prefix of the files and of every public name in them.
         int8: store the weights in eight bits; the result says what that costs in accuracy.
         erf: False to do without the error function (which here is no library's in any case).
@@ -85,12 +85,15 @@ def to_c(
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "model.onnx"
         onnx.export(converted, file, erf=erf, class_names=class_names, example_input=example_input)
-        from onesigma.exporters.c import generate  # needs onnx, which export has just asked for
+        from onnx import load_model  # which export has just asked for
 
-        shapes = _shapes(converted, input_shape)
-        return generate(
-            file, folder, name=name, int8=int8, input_shapes=shapes, examples=examples or None
-        )
+        model = load_model(file)
+    from onesigma.exporters.c import generate
+
+    shapes = _shapes(converted, input_shape)
+    return generate(
+        model, folder, name=name, int8=int8, input_shapes=shapes, examples=examples or None
+    )
 
 
 def _shapes(

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-from onesigma.errors import ExportError
-
 ELEMENTWISE = {
     "Abs": "fabsf({0})",
     "Add": "{0} + {1}",
@@ -143,8 +141,6 @@ def literal(number: float) -> str:
 
 def expression(kind: str, operands: list[str], attributes: dict[str, float]) -> str:
     """The op as C."""
-    if kind not in ELEMENTWISE:
-        raise ExportError(f"No C is known for the op {kind}.")
     numbers = {name: literal(value) for name, value in attributes.items()}
     # In brackets, so that a minus before a negative number is no decrement.
     names = [f"({x})" if x.startswith("-") else x for x in operands]
