@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onesigma.exporters.c.elementwise import SUPPORT
 from onesigma.exporters.c.loops import File, fill, render_loop
@@ -96,17 +95,6 @@ int @name@_predict(@given@, struct @name@_prediction *out)
 """
 
 
-@dataclass(frozen=True)
-class Code:
-    """The text of both files, and the bytes of tables, arena and struct."""
-
-    header: str
-    source: str
-    flash: int
-    arena: int
-    prediction: int
-
-
 def size_table(flash: int, arena: int, prediction: int) -> str:
     rows = [
         ("weights and tables", "flash", f"{flash:,}"),
@@ -123,8 +111,8 @@ def emit(
     name: str,
     class_names: Sequence[str] = (),
     int8: bool = False,
-) -> Code:
-    """Render everything."""
+) -> tuple[str, str, tuple[int, int, int]]:
+    """The text of header and source, and the bytes of tables, arena and struct."""
     places = _places(graph, memory)
     file = File({storage: place for storage, (place, _) in places.items()}, int8)
     blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
@@ -158,7 +146,7 @@ def emit(
         ends=_ends(graph),
         arguments=", ".join(given),
     )
-    return Code(header, source, *sizes)
+    return header, source, sizes
 
 
 def _block(index: int, step: Step, file: File, memory: Memory, name: str) -> list[str]:

@@ -93,14 +93,14 @@ def generate(
     share_squares(graph.nodes)
     steps = fuse(graph)
     memory = plan_memory(graph, steps, partial(scratch_size, int8=int8))
-    code = emit(graph, steps, memory, name, _class_names(model), int8)
+    declarations, code, sizes = emit(graph, steps, memory, name, _class_names(model), int8)
     folder.mkdir(exist_ok=True)
     source, header = folder / f"{name}.c", folder / f"{name}.h"
     with replacing(source) as new_source, replacing(header) as new_header:
-        new_source.write_text(code.source, encoding="ascii")
-        new_header.write_text(code.header, encoding="ascii")
+        new_source.write_text(code, encoding="ascii")
+        new_header.write_text(declarations, encoding="ascii")
     return Generated(
-        *(source, header, code.flash, code.arena, code.prediction),
+        *(source, header, *sizes),
         inputs={key: value.size for key, value in graph.inputs.items()},
         outputs={key: (graph.types[key], value.size) for key, value in graph.outputs.items()},
         steps=tuple(f"{step.kind}: {step.name}" for step in steps),

@@ -6,7 +6,7 @@ Also the file that all renderers write into, and two structured ops of a few lin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -15,8 +15,6 @@ import numpy as np
 from onesigma.exporters.c.elementwise import REDUCTIONS, expression, literal
 from onesigma.exporters.c.nodes import Array, Node, Shape, Storage, Value
 from onesigma.exporters.c.plan import Loop
-
-_INDENT = "    "
 
 
 @dataclass
@@ -111,24 +109,20 @@ def render_argmax(node: Node, file: File) -> list[str]:
 def render_loop(loop: Loop, file: File) -> list[str]:
     """The lines of the loop, and of what must be set before it."""
     flat = (0,) * len(loop.shape)
-    elementwise = [node for node in loop.nodes if node.kind not in REDUCTIONS]
-    stored = [v for node in elementwise for v in node.writes if v.storage not in loop.local]
-    steps = {value: value.steps or flat for value in (*loop.reads, *stored)}
-    sums = {node: _sum_steps(node) for node in loop.nodes if node.kind in REDUCTIONS}
-    every = [*steps.values(), *sums.values()]
+    steps = {value: value.steps or flat for value in (*loop.reads, *loop.writes)}
+    steps |= {n.writes[0]: _sum_steps(n) for n in loop.nodes if n.kind in REDUCTIONS}
     # Dimensions that every value runs through as if they were one are made one.
-    pairs = range(len(loop.shape) - 1)
-    joined = [i for i in pairs if all(s[i] == s[i + 1] * loop.shape[i + 1] for s in every)]
-    sizes = list(loop.shape)
+    sizes, every = list(loop.shape), steps.values()
+    pairs = range(len(sizes) - 1)
+    joined = [i for i in pairs if all(s[i] == s[i + 1] * sizes[i + 1] for s in every)]
     for i in joined:
         sizes[i + 1] *= sizes[i]
 
-    def merge(step: Shape | list[int]) -> Shape:
+    def merge(step: Sequence[int]) -> Shape:
         return tuple(s for i, s in enumerate(step) if i not in joined)
 
-    accumulators = [_Sum(node, merge(step), f"s{i}") for i, (node, step) in enumerate(sums.items())]
     merged = {value: merge(step) for value, step in steps.items()}
-    return _Writer(loop, file, merge(sizes), merged, accumulators).lines()
+    return _LoopWriter(loop, file, merge(sizes), merged).lines()
 
 
 def _sum_steps(node: Node) -> Shape:
@@ -138,107 +132,85 @@ def _sum_steps(node: Node) -> Shape:
     return tuple(0 if i in axes else step for i, (n, step) in enumerate(dims) if n > 1)
 
 
-def _depth(steps: Shape) -> int:
-    """Within how many loops a value changes."""
-    return max((i + 1 for i, step in enumerate(steps) if step), default=0)
-
-
-@dataclass
-class _Sum:
-    """A reduction: its node, the steps of its result, and the C name of its accumulator."""
-
-    node: Node
-    steps: Shape
-    name: str
-
-    @property
-    def depth(self) -> int:
-        """Within how many loops its accumulator lives: those inside of them are summed over."""
-        return _depth(self.steps)
-
-    @property
-    def again(self) -> bool:
-        """Whether it comes back to an element after having left it."""
-        return 0 in self.steps[: self.depth]
-
-
-@dataclass
-class _Writer:
-    loop: Loop
-    file: File
-    shape: Shape
-    steps: dict[Value, Shape]
-    sums: list[_Sum]
-    _loaded: dict[Value, tuple[str, int]] = field(default_factory=dict)  # C name, depth
-    _computed: dict[Storage, tuple[str, int]] = field(default_factory=dict)
-    _rows: list[list[str]] = field(default_factory=list)  # lines by depth
-    _stores: list[str] = field(default_factory=list)
+class _LoopWriter:
+    def __init__(self, loop: Loop, file: File, shape: Shape, steps: dict[Value, Shape]) -> None:
+        self.loop, self.file, self.shape, self.steps = loop, file, shape, steps
+        self.rows: list[list[str]] = [[] for _ in range(len(shape) + 1)]  # lines by depth
+        self.stores: list[str] = []
+        self.loaded: dict[Value, tuple[str, int]] = {}  # C name, depth
+        self.computed: dict[Storage, tuple[str, int]] = {}
+        sums = [node for node in loop.nodes if node.kind in REDUCTIONS]
+        self.accumulators = {node: f"s{i}" for i, node in enumerate(sums)}
 
     def lines(self) -> list[str]:
-        self._rows = [[] for _ in range(len(self.shape) + 1)]
         for node in self.loop.nodes:
-            self._add(node)
-        self._rows[-1] += self._stores  # last: one may overwrite what another line reads
+            self.add(node)
+        self.rows[-1] += self.stores  # last: one may overwrite what another line reads
         starts = []
-        for each in self.sums:
-            if each.again:  # set all of a result that the loop comes back to
-                (result,), (start, _) = each.node.writes, REDUCTIONS[each.node.kind]
+        for node in self.accumulators:
+            if self.returns(node):  # set all of the result
+                (result,), (start, _) = node.writes, REDUCTIONS[node.kind]
                 starts.append(f"for (int i = 0; i < {result.size}; ++i)")
-                starts.append(f"{_INDENT}{self.file.base(result.storage)}[i] = {start};")
-        return starts + self._nest(0)
+                starts.append(f"    {self.file.base(result.storage)}[i] = {start};")
+        return starts + self.nest(0)
 
-    def _add(self, node: Node) -> None:
-        operands = [self._operand(value) for value in node.reads]
+    def depth(self, value: Value) -> int:
+        """Within how many loops it changes. Those inside of them are what a sum is over."""
+        return max((i + 1 for i, step in enumerate(self.steps[value]) if step), default=0)
+
+    def returns(self, node: Node) -> bool:
+        """Whether a sum comes back to an element after it has left it."""
+        (result,) = node.writes
+        return 0 in self.steps[result][: self.depth(result)]
+
+    def add(self, node: Node) -> None:
+        operands, (value,) = [self.operand(x) for x in node.reads], node.writes
         if node.kind in REDUCTIONS:
-            name = next(each.name for each in self.sums if each.node is node)
+            name = self.accumulators[node]
             update = REDUCTIONS[node.kind][1].format(name, operands[0][0])
-            self._rows[-1].append(f"{name} = {update};")
+            self.rows[-1].append(f"{name} = {update};")
             return
-        (value,) = node.writes
         depth = max((depth for _, depth in operands), default=0)
         text = expression(node.kind, [name for name, _ in operands], node.attributes)
-        name = f"t{sum(map(len, self._rows))}"
-        self._rows[depth].append(f"const {'int' if value.truth else 'float'} {name} = {text};")
-        self._computed[value.storage] = (name, depth)
+        name = f"t{sum(map(len, self.rows))}"
+        self.rows[depth].append(f"const {'int' if value.truth else 'float'} {name} = {text};")
+        self.computed[value.storage] = (name, depth)
         if value.storage not in self.loop.local:
-            text = f"(float){name}" if value.truth else name
-            self._stores.append(f"{self._element(value, self.steps[value])} = {text};")
+            cast = "(float)" if value.truth else ""
+            self.stores.append(f"{self.element(value)} = {cast}{name};")
 
-    def _operand(self, value: Value) -> tuple[str, int]:
+    def operand(self, value: Value) -> tuple[str, int]:
         """A C name for an element, and how deep it changes."""
         if value.number is not None:
-            number = value.number
-            return (str(int(number != 0)) if value.truth else literal(number)), 0
-        if value.storage in self._computed:
-            return self._computed[value.storage]
-        if value not in self._loaded:
-            name, depth = f"x{len(self._loaded)}", _depth(self.steps[value])
-            element = self._element(value, self.steps[value])
+            return (str(int(value.number != 0)) if value.truth else literal(value.number)), 0
+        if value.storage in self.computed:
+            return self.computed[value.storage]
+        if value not in self.loaded:
+            name, element = f"x{len(self.loaded)}", self.element(value)
             load = f"int {name} = {element} != 0.0f" if value.truth else f"float {name} = {element}"
-            self._rows[depth].append(f"const {load};")
-            self._loaded[value] = (name, depth)
-        return self._loaded[value]
+            self.loaded[value] = (name, self.depth(value))
+            self.rows[self.depth(value)].append(f"const {load};")
+        return self.loaded[value]
 
-    def _element(self, value: Value, steps: Shape) -> str:
-        terms = [f"i{k}" if s == 1 else f"i{k} * {s}" for k, s in enumerate(steps) if s]
+    def element(self, value: Value) -> str:
+        steps = enumerate(self.steps[value])
+        terms = [f"i{k}" if step == 1 else f"i{k} * {step}" for k, step in steps if step]
         if value.offset or not terms:
             terms.append(str(value.offset))
         return f"{self.file.base(value.storage)}[{' + '.join(terms)}]"
 
-    def _nest(self, depth: int) -> list[str]:
+    def nest(self, depth: int) -> list[str]:
         """The loops from this depth on."""
         before, after = [], []
         innermost = depth == len(self.shape)  # a sum that lives here is over outer dimensions alone
-        for each in self.sums:
-            if each.depth == depth:
-                target = self._element(each.node.writes[0], each.steps)
-                start, update = REDUCTIONS[each.node.kind]
-                before.append(f"float {each.name} = {target if innermost else start};")
-                joins = each.again and not innermost
-                result = update.format(target, each.name) if joins else each.name
-                after.append(f"{target} = {result};")
-        body = [*before, *self._rows[depth]]
+        for node, name in self.accumulators.items():
+            if self.depth(node.writes[0]) == depth:
+                target, (start, update) = self.element(node.writes[0]), REDUCTIONS[node.kind]
+                joins = self.returns(node) and not innermost
+                before.append(f"float {name} = {target if innermost else start};")
+                after.append(f"{target} = {update.format(target, name) if joins else name};")
+        body = [*before, *self.rows[depth]]
         if not innermost:
             head = f"for (int i{depth} = 0; i{depth} < {self.shape[depth]}; ++i{depth}) {{"
-            body += [head, *(_INDENT + line for line in self._nest(depth + 1)), "}"]
+            body += [head, *(f"    {line}" for line in self.nest(depth + 1)), "}"]
         return body + after

@@ -2,7 +2,9 @@
 
 An op is read by the function that is registered under its name (``reads``). It takes the builder,
 the op's inputs and, as keywords, its attributes. An elementwise op needs no function: its line in
-``elementwise.py`` is enough.
+``elementwise.py`` is enough. Most ops that move elements are another view of the same memory, and
+so are the windows of pools. Reductions, softmax and norms are made of simpler ops. A layer with
+weights is one node, with a renderer of its own.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ READERS: Registry[str, Callable[..., Any]] = Registry()
 reads = READERS.add
 
 _SIZES = ("Shape", "Size")
+_C_TYPES = {onnx.TensorProto.BOOL: "bool"}
+_C_TYPES |= dict.fromkeys((onnx.TensorProto.INT32, onnx.TensorProto.INT64), "int")
 _OLDEST_OPSET = 13
 # A product with many rows and few columns, as quadratures have, is computed as sums.
 _MANY_ROWS, _FEW_OUTPUTS = 8, 8
@@ -56,7 +60,10 @@ def read(model: onnx.ModelProto, input_shapes: Sequence[Sizes] | None = None) ->
         results = _read_node(builder, node, [names[name] for name in node.input], version)
         names.update(zip(node.output, results, strict=False))
     outputs = _outputs(builder, names, [output.name for output in model.graph.output])
-    types = {o.name: _c_type(o.type.tensor_type.elem_type) for o in model.graph.output}
+    types = {
+        output.name: _C_TYPES.get(output.type.tensor_type.elem_type, "float")
+        for output in model.graph.output
+    }
     return Graph(_used(builder.nodes, outputs), inputs, outputs, types)
 
 
@@ -64,12 +71,6 @@ def _require(condition: object, what: str) -> None:
     """Refuse a use of an op that would come out wrong."""
     if not condition:
         raise ExportError(f"The C generator does not know {what}.")
-
-
-def _c_type(element: int) -> str:
-    if element == onnx.TensorProto.BOOL:
-        return "bool"
-    return "int" if element in (onnx.TensorProto.INT32, onnx.TensorProto.INT64) else "float"
 
 
 def _refuse_unknown(graph: onnx.GraphProto) -> None:
@@ -116,13 +117,13 @@ def _read_node(
     builder: Builder, node: onnx.NodeProto, inputs: list[Operand | None], version: int
 ) -> Sequence[Operand]:
     builder.name = node.name or (node.output[0] if node.output else node.op_type)
-    attributes = _attributes(node)
+    if not any(isinstance(x, Value) for x in inputs):
+        return _fold(node, inputs, version)
+    attributes = _attributes(node, version)
     if node.op_type in _SIZES and isinstance(inputs[0], Value):
         shape = np.array(inputs[0].shape, dtype=np.int64)
         part = shape[attributes.get("start", 0) : attributes.get("end")]
         return [part if node.op_type == "Shape" else np.array(shape.prod())]
-    if not any(isinstance(x, Value) for x in inputs):
-        return _fold(node, inputs, version)
     if node.op_type in READERS:
         try:
             result = READERS[node.op_type](builder, *inputs, **attributes)
@@ -130,8 +131,7 @@ def _read_node(
             raise ExportError(f"{node.op_type} '{builder.name}': {error}") from error
         return result if isinstance(result, tuple) else [result]
     operands = [x for x in inputs if x is not None]
-    numbers = _default_numbers(node.op_type, version)
-    numbers |= {name: x for name, x in attributes.items() if isinstance(x, float)}
+    numbers = {name: x for name, x in attributes.items() if isinstance(x, float)}
     return [builder.elementwise(node.op_type, *operands, **numbers)]
 
 
@@ -144,18 +144,13 @@ def _fold(node: onnx.NodeProto, inputs: list[Operand | None], version: int) -> S
     return [np.asarray(result) for result in results]
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+def _attributes(node: onnx.NodeProto, version: int) -> dict[str, Any]:
+    """Those that are given, and the defaults of those that are floats."""
+    schema = onnx.defs.get_schema(node.op_type, version)
+    defaults = [attribute.default_value for attribute in schema.attributes.values()]
+    values: dict[str, Any] = {a.name: a.f for a in defaults if a.type == onnx.AttributeProto.FLOAT}
+    values |= {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
-
-
-def _default_numbers(kind: str, version: int) -> dict[str, float]:
-    """Of the attributes of an elementwise op."""
-    return {
-        name: attribute.default_value.f
-        for name, attribute in onnx.defs.get_schema(kind, version).attributes.items()
-        if attribute.default_value.type == onnx.AttributeProto.FLOAT
-    }
 
 
 def _outputs(
@@ -184,9 +179,6 @@ def _used(nodes: Sequence[Node], outputs: dict[str, Value]) -> list[Node]:
             kept.append(node)
             wanted |= {value.storage for value in node.reads}
     return kept[::-1]
-
-
-# Ops that move elements. Most are another view of the same memory.
 
 
 @reads("Dropout")
@@ -280,7 +272,7 @@ def _pad(
     _require(isinstance(pads, np.ndarray), "a computed Pad")
     chosen = range(len(x.shape)) if axes is None else [int(a) % len(x.shape) for a in axes]
     pairs = zip(pads[: len(chosen)], pads[len(chosen) :], strict=True)
-    around = {axis: (int(a), int(b)) for axis, (a, b) in zip(chosen, pairs, strict=True)}
+    around = {axis: (int(n), int(m)) for axis, (n, m) in zip(chosen, pairs, strict=True)}
     if mode == "constant":
         return _surround(b, x, around, 0.0 if fill is None else float(fill))
     for axis, pair in around.items():
@@ -307,9 +299,6 @@ def _surround(
     if number == 0 and set(steps) <= {1}:
         b.unpadded[result] = (x, pads)
     return result
-
-
-# Ops that are made of simpler ones: reductions, softmax, normalisation, clips.
 
 
 def _reduction(
@@ -349,8 +338,8 @@ def _batch_norm(
     b: Builder,
     x: Value,
     *statistics: Array,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
+    epsilon: float,
+    momentum: float,
     training_mode: int = 0,
 ) -> Value:
     _require(not training_mode, "BatchNormalization in training mode")
@@ -431,9 +420,6 @@ def _argmax(
     return b.reshape(found, kept if keepdims else moved.shape[:-1])
 
 
-# Layers with weights. Each is one node, with a renderer of its own.
-
-
 def _window(
     kernel_shape: Sizes,
     strides: Sizes = (),
@@ -447,14 +433,19 @@ def _window(
     return Window(*(tuple(int(n) for n in each) for each in numbers))
 
 
+def _kernel_window(weight: Operand, bias: Operand | None, options: dict[str, Any]) -> Window:
+    fixed = isinstance(weight, np.ndarray) and not isinstance(bias, Value)
+    _require(fixed, "a convolution by computed weights")
+    dims = len(weight.shape) - 2
+    _require(dims in (1, 2), f"a convolution in {dims} dimensions")
+    return _window(**{"kernel_shape": weight.shape[2:], **options})
+
+
 @reads("Conv")
 def _conv(
     b: Builder, x: Value, weight: Array, bias: Any = None, group: int = 1, **options: Any
 ) -> Value:
-    fixed = isinstance(weight, np.ndarray) and not isinstance(bias, Value)
-    _require(fixed, "a convolution by computed weights")
-    _require(weight.ndim in (3, 4), f"a convolution in {weight.ndim - 2} dimensions")
-    window = _window(**{"kernel_shape": weight.shape[2:], **options})
+    window = _kernel_window(weight, bias, options)
     source, zeros = b.unpadded.get(x, (x, {}))
     if all(axis >= 2 or pad == (0, 0) for axis, pad in zeros.items()):
         x, pads = source, np.array(window.pads).reshape(2, -1)
@@ -471,7 +462,7 @@ def _convolve(b: Builder, x: Value, weight: Array, bias: Array | None, window: W
     if single and (filters == 1 or (depth == 1 and x.shape[1] in (1, filters))):
         return _pointwise(b, x, weight, bias)
     shape = (1, filters, *window.counts(x.shape[2:]))
-    return _add_layer(b, "Conv", x, weight, bias, shape, window)
+    return _add_layer(b, "Conv", x, shape, weight, bias, window)
 
 
 def _pointwise(b: Builder, x: Value, weight: Array, bias: Array | None) -> Value:
@@ -484,13 +475,7 @@ def _pointwise(b: Builder, x: Value, weight: Array, bias: Array | None) -> Value
 
 
 def _add_layer(
-    b: Builder,
-    kind: str,
-    x: Value,
-    weight: Array,
-    bias: Array | None,
-    shape: Sizes,
-    window: Window | None = None,
+    b: Builder, kind: str, x: Value, shape: Sizes, weight: Array, bias: Any, window: Any = None
 ) -> Value:
     rows = np.ascontiguousarray(weight.reshape(weight.shape[0], -1), dtype=np.float32)
     numbers: dict[str, Any] = {"weight": rows, "bias": bias, "power": 1, "factor": None}
@@ -509,17 +494,14 @@ def _conv_transpose(
     **options: Any,
 ) -> Value:
     """A convolution by the flipped kernel over the input with zeros between its elements."""
-    fixed = isinstance(weight, np.ndarray) and not isinstance(bias, Value)
-    _require(fixed, "a convolution by computed weights")
-    _require(weight.ndim in (3, 4), f"a convolution in {weight.ndim - 2} dimensions")
+    window = _kernel_window(weight, bias, options)
+    _require(output_shape is None, "ConvTranspose by its output's shape")
     inputs, outputs, *kernel = weight.shape
-    window, dims = _window(**{"kernel_shape": kernel, **options}), len(kernel)
-    by_pads = options.get("auto_pad", "NOTSET") == "NOTSET" and output_shape is None
-    _require(by_pads, "ConvTranspose by its output's shape")
-    extra, around = output_padding or [0] * dims, {}
-    for i in range(dims):
-        reach = window.reach[i] - 1
-        around[2 + i] = (reach - window.pads[i], reach - window.pads[i + dims] + extra[i])
+    dims, around = len(kernel), {}
+    for i, (reach, extra) in enumerate(
+        zip(window.reach, output_padding or [0] * dims, strict=True)
+    ):
+        around[2 + i] = (reach - 1 - window.pads[i], reach - 1 - window.pads[i + dims] + extra)
     spread = _surround(b, x, around, 0.0, window.strides)
     split = weight.reshape(group, inputs // group, outputs, *kernel).swapaxes(1, 2)
     by_filter = split.reshape(group * outputs, inputs // group, *kernel)
@@ -556,7 +538,7 @@ def _gemm(
 def _dense(b: Builder, x: Value, weight: Array, bias: Array | None) -> Value:
     if prod(x.shape[:-1]) >= _MANY_ROWS and len(weight) <= _FEW_OUTPUTS and bias is None:
         return _sums(b, x, weight)
-    return _add_layer(b, "Dense", x, weight, bias, (*x.shape[:-1], weight.shape[0]))
+    return _add_layer(b, "Dense", x, (*x.shape[:-1], len(weight)), weight, bias)
 
 
 def _sums(b: Builder, x: Value, weight: Array) -> Value:
@@ -585,9 +567,6 @@ def _product(b: Builder, left: Value, right: Value) -> Value:
     swapped = right.transpose([*range(len(others)), len(others) + 1, len(others)])
     c = b.reshape(swapped, [*others, 1, n, k]).broadcast((*joint, m, n, k))
     return b.reduce("ReduceSum", b.elementwise("Mul", a, c), [-1], keepdims=False)
-
-
-# Pools and resizing. Windows are one more view of the input.
 
 
 def _slide(b: Builder, x: Value, window: Window, ceil: bool, around: float) -> Value:
@@ -687,17 +666,13 @@ def _mix(b: Builder, x: Value, axis: int, at: Array) -> Value:
     )
 
 
-def _spatial(x: Value) -> range:
-    return range(2, len(x.shape))
-
-
 # Ops that are one expression.
 _SHORT: dict[str, Callable[..., Value]] = {
     "Expand": lambda b, x, sizes: x.broadcast(np.broadcast_shapes(x.shape, tuple(sizes.tolist()))),
     "Flatten": lambda b, x, axis=1: b.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])]),
     "Gather": _gather,
-    "GlobalAveragePool": lambda b, x: _mean(b, x, _spatial(x)),
-    "GlobalMaxPool": lambda b, x: b.reduce("ReduceMax", x, _spatial(x)),
+    "GlobalAveragePool": lambda b, x: _mean(b, x, range(2, len(x.shape))),
+    "GlobalMaxPool": lambda b, x: b.reduce("ReduceMax", x, range(2, len(x.shape))),
     "Identity": lambda b, x: x,
     "LogSoftmax": partial(_softmax, "LogSoftmax"),
     "Max": partial(_chain, "Max"),

@@ -149,26 +149,22 @@ def _share_turns(reader: Node, value: Value, writer: Node) -> bool:
 
 
 def _find_locals(steps: Sequence[Step], outputs: Iterable[Value]) -> None:
-    readers: dict[Storage, set[int]] = defaultdict(set)
-    for index, step in enumerate(steps):
-        for node in step.nodes if isinstance(step, Loop) else [step]:
-            for value in node.reads:
-                readers[value.storage].add(index)
-    kept = {value.storage for value in outputs}
-    for index, step in enumerate(steps):
+    """What no other step reads is not stored."""
+    kept = {value.storage for step in steps for value in step.reads}
+    kept |= {value.storage for value in outputs}
+    for step in steps:
         if isinstance(step, Loop):
             results = [node.writes[0] for node in step.nodes if node.kind in ELEMENTWISE]
-            written = {value.storage for value in results if value.whole}
-            step.local = frozenset(s for s in written - kept if readers[s] <= {index})
+            step.local = frozenset(value.storage for value in results if value.whole) - kept
 
 
 @dataclass
 class Memory:
     """Places in the arena, in floats; ``scratch`` is by the number of the step."""
 
-    size: int = 0
-    places: dict[Storage, int] = field(default_factory=dict)
-    scratch: dict[int, int] = field(default_factory=dict)
+    size: int
+    places: dict[Storage, int]
+    scratch: dict[int, int]
 
 
 @dataclass(eq=False)
@@ -189,12 +185,10 @@ def plan_memory(graph: Graph, steps: Sequence[Step], scratch_of: Callable[[Step]
             _overwrite_inputs(step, index, lives)
     sizes = {index: scratch_of(step) for index, step in enumerate(steps)}
     scratch = {index: _Life(size, index, index) for index, size in sizes.items() if size}
-    memory, starts = Memory(), _place([*dict.fromkeys(lives.values()), *scratch.values()])
-    memory.size = max((start + life.size for life, start in starts.items()), default=0)
-    memory.scratch = {index: starts[life] for index, life in scratch.items()}
-    for life, start in starts.items():
-        memory.places |= dict.fromkeys(life.storages, start)
-    return memory
+    starts = _place([*dict.fromkeys(lives.values()), *scratch.values()])
+    size = max((start + life.size for life, start in starts.items()), default=0)
+    places = {storage: start for life, start in starts.items() for storage in life.storages}
+    return Memory(size, places, {index: starts[life] for index, life in scratch.items()})
 
 
 def _lives(steps: Sequence[Step], outputs: set[Storage]) -> dict[Storage, _Life]:

@@ -6,7 +6,6 @@ The tools are looked up on the path and never installed: ``Target.missing`` says
 from __future__ import annotations
 
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import torch
 
@@ -25,8 +23,8 @@ from onesigma.exporters.c.elementwise import literal
 from onesigma.exporters.c.emit import identifier as _c
 from onesigma.exporters.c.generator import Generated
 from onesigma.exporters.c.loops import fill
+from onesigma.exporters.c.nodes import Array
 
-Array = npt.NDArray[np.float32]
 Sample = Mapping[str, Array]
 WARNINGS = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0")
@@ -51,6 +49,7 @@ class Target:
 
 _M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard")
 _BARE = ("-ffunction-sections", "-fdata-sections", "-nostartfiles", "--specs=rdimon.specs")
+_ICOUNT = ("-nographic", "-semihosting", "-icount", "shift=6,sleep=off")
 TARGETS = {
     "host": Target("gcc", ("-O2",)),
     "aarch64": Target("aarch64-linux-gnu-gcc", ("-O2", "-static"), ("qemu-aarch64",)),
@@ -58,10 +57,7 @@ TARGETS = {
         "arm-none-eabi-gcc",
         # Fused multiply-adds, which -std=c99 alone would forbid: one instruction instead of two.
         (*_M4, "-O2", "-ffp-contract=fast", *_BARE, f"-T{BOARD / 'link.ld'}", "-Wl,--gc-sections"),
-        (
-            *("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting"),
-            *("-icount", "shift=6,sleep=off", "-kernel"),
-        ),
+        ("qemu-system-arm", "-M", "mps2-an386", *_ICOUNT, "-kernel"),
         counts=True,
     ),
 }
@@ -123,7 +119,7 @@ def flash(generated: Generated, target: str = "cortex-m4") -> int:
     """Bytes of code, weights and tables, as compiled, without the library's own functions."""
     machine = TARGETS[target]
     with tempfile.TemporaryDirectory() as folder:
-        object_file = str(Path(folder) / "model.o")
+        object_file = f"{folder}/model.o"
         options = [flag for flag in machine.flags if not flag.startswith(("-T", "-Wl"))]
         _call([machine.compiler, *options, "-c", str(generated.source), "-o", object_file])
         table = _call([machine.compiler.replace("gcc", "size"), object_file])
@@ -162,10 +158,7 @@ int main(void)
 }
 """
 
-_NOBOARD = """\
-static void begin(void) {}
-static void end(int sample) { (void)sample; }
-"""
+_NOT_COUNTING = "static void begin(void) {}\nstatic void end(int sample) { (void)sample; }"
 
 _COUNTING = """\
 #include "board.h"
@@ -201,7 +194,7 @@ def _main(generated: Generated, samples: Sequence[Sample], counts: bool) -> str:
     return fill(
         _MAIN,
         name=generated.source.stem,
-        board=counting if counts else _NOBOARD,
+        board=counting if counts else _NOT_COUNTING,
         inputs=inputs,
         count=len(samples),
         arguments=", ".join(f"in_{_c(name)}[sample]" for name in generated.inputs),
@@ -211,23 +204,18 @@ def _main(generated: Generated, samples: Sequence[Sample], counts: bool) -> str:
 
 def _parse(lines: Sequence[str], generated: Generated, samples: int, counts: bool) -> RunResult:
     rows = [line.split() for line in lines if line.strip()]
-    numbers = [int(n) for n in rows.pop(0)] if counts else [0]
+    numbers = [int(n) for n in rows.pop(0)] if counts else []
+    ends = np.cumsum([size for _, size in generated.outputs.values()])
     outputs = []
     for row in rows[:samples]:
-        packed = struct.pack(f"<{len(row)}I", *(int(word, 16) for word in row))
-        floats, start, fields = np.frombuffer(packed, dtype="<f4"), 0, {}
-        for name, (_, size) in generated.outputs.items():
-            fields[name] = floats[start : start + size]
-            start += size
-        outputs.append(fields)
+        floats = np.array([int(word, 16) for word in row], dtype=np.uint32).view(np.float32)
+        outputs.append(dict(zip(generated.outputs, np.split(floats, ends[:-1]), strict=True)))
     return RunResult(tuple(outputs), numbers[0] if counts else None, tuple(numbers[1:]))
 
 
 def largest_mismatch(model: onnx.ModelProto, result: RunResult, samples: Sequence[Sample]) -> float:
     """How far a run is from ONNX Runtime, by the measure of ``exporters/agreement.py``."""
-    _, start = checking_runtime()
-    session = start(model.SerializeToString())
-    worst = 0.0
+    session, worst = checking_runtime()[1](model.SerializeToString()), 0.0
     for sample, fields in zip(samples, result.outputs, strict=True):
         expected = session.run(list(fields), dict(sample))
         for (name, found), wanted in zip(fields.items(), expected, strict=True):

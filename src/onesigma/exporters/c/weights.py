@@ -99,7 +99,8 @@ def round_weights(
     tensors = {tensor.name: tensor for tensor in result.graph.initializer}
     weights = {name: numpy_helper.to_array(tensor) for name, tensor in tensors.items()}
     axes = _filter_axes(result.graph.node, weights)
-    rows = {name: _rows(weights[name], axis) for name, axis in axes.items()}
+    moved = {name: np.moveaxis(weights[name], axis, 0) for name, axis in axes.items()}
+    rows = {name: array.reshape(len(array), -1) for name, array in moved.items()}
     squares = _squares(rows)
     for name in rows.keys() - squares.keys():
         steps = int8_steps(rows[name])[:, None]
@@ -107,9 +108,8 @@ def round_weights(
     for name, (base, factor) in squares.items():
         rows[name] = factor[:, None] * rows[base] ** 2
     for name, axis in axes.items():
-        moved = np.moveaxis(weights[name], axis, 0).shape
-        array = np.moveaxis(rows[name].reshape(moved), 0, axis).astype(weights[name].dtype)
-        tensors[name].CopyFrom(numpy_helper.from_array(array, name))
+        array = np.moveaxis(rows[name].reshape(moved[name].shape), 0, axis)
+        tensors[name].CopyFrom(numpy_helper.from_array(array.astype(weights[name].dtype), name))
     return result, _cost(model, result, examples, shapes)
 
 
@@ -131,10 +131,6 @@ def _filter_axes(nodes: Iterable[onnx.NodeProto], weights: dict[str, Array]) -> 
         if name in weights and weights[name].ndim >= 2 and flags.get("group", 1) in (1, axis == 0):
             axes[name] = axis
     return axes
-
-
-def _rows(weight: Array, axis: int) -> Array:
-    return np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
 
 
 def _squares(rows: dict[str, Array]) -> dict[str, tuple[str, Array]]:
@@ -170,15 +166,12 @@ def _cost(
             for i in range(len(batches[0]))
         ]
         runs.append({k: np.stack([row[j] for row in rows]) for j, k in enumerate(outputs)})
-    return _compare(*runs)
-
-
-def _compare(exact: dict[str, Array], found: dict[str, Array]) -> Int8Cost:
-    output = "probs" if "probs" in exact else next(iter(exact))
-    wanted, got = (run[output].reshape(len(run[output]), -1) for run in (exact, found))
-    change = float(np.abs(wanted - got).max() / np.abs(wanted).max())
-    labels = float(np.mean(wanted.argmax(1) != got.argmax(1)))
+    output = "probs" if "probs" in outputs else outputs[0]
+    wanted, found = (run[output].reshape(len(batches[0]), -1) for run in runs)
+    change = float(np.abs(wanted - found).max() / np.abs(wanted).max())
+    labels = float(np.mean(wanted.argmax(1) != found.argmax(1)))
     var = None
-    if "var" in exact:
-        var = float(np.median(np.abs(found["var"] / np.maximum(exact["var"], 1e-30) - 1)))
+    if "var" in outputs:
+        before, after = (run["var"] for run in runs)
+        var = float(np.median(np.abs(after / np.maximum(before, 1e-30) - 1)))
     return Int8Cost(len(wanted), output, change, labels, var)
