@@ -10,7 +10,9 @@ from torch import fx
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from onesigma.exporters.onnx.entries import TABLE, UnwritableError, write  # noqa: E402
+from onesigma.exporters.onnx import Interface  # noqa: E402
+from onesigma.exporters.onnx.ops import OPS, UnwritableError  # noqa: E402
+from onesigma.exporters.onnx.writer import write  # noqa: E402
 
 aten = torch.ops.aten
 
@@ -174,7 +176,7 @@ def one_op(op, call) -> tuple[fx.GraphModule, list[torch.Tensor]]:
 def written(op, call, opset: int = 18):
     module, tensors = one_op(op, call)
     names = [f"in{i}" for i in range(len(tensors))]
-    model = write(module, tuple(tensors), opset, names, ["out"], False)
+    model = write(module, tuple(tensors), Interface(opset, names, ["out"], dynamic=False))
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (found,) = session.run(None, {n: x.numpy() for n, x in zip(names, tensors, strict=True)})
@@ -183,7 +185,7 @@ def written(op, call, opset: int = 18):
 
 
 def test_no_entry_is_without_a_case():
-    assert set(CASES) | SIZES == set(TABLE)
+    assert set(CASES) | SIZES == set(OPS)
 
 
 @pytest.mark.parametrize(("op", "call"), CALLS)
@@ -246,7 +248,8 @@ def test_equal_nodes_are_written_once_and_small_constants_computed():
     product = graph.call_function(aten.linear.default, (x, square))
     graph.output((graph.call_function(aten.add.Tensor, (a, b)), product))
     attributes = {"scale": torch.tensor([2.0]), "weight": randn(400, 6)}
-    model = write(fx.GraphModule(attributes, graph), (X,), 18, ["weight"], ["y", "z"], True)
+    interface = Interface(18, ["weight"], ["y", "z"], dynamic=True)
+    model = write(fx.GraphModule(attributes, graph), (X,), interface)
     kinds = [node.op_type for node in model.graph.node]
     assert kinds == ["Mul", "Mul", "Gemm", "Add"]
     stored = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -259,7 +262,8 @@ def test_one_value_may_be_two_outputs_and_an_input_one():
     x = graph.placeholder("x")
     y = graph.call_function(aten.exp.default, (x,))
     graph.output((y, x, y))
-    model = write(fx.GraphModule({}, graph), (X,), 18, ["x"], ["a", "b", "c"], True)
+    interface = Interface(18, ["x"], ["a", "b", "c"], dynamic=True)
+    model = write(fx.GraphModule({}, graph), (X,), interface)
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     a, b, c = session.run(["a", "b", "c"], {"x": X.numpy()})

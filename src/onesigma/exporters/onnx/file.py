@@ -22,6 +22,7 @@ from onesigma.converted import Converted
 from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.exporters.agreement import columns, largest_mismatch
 from onesigma.exporters.metadata import describe
+from onesigma.exporters.onnx import Interface
 from onesigma.exporters.onnx import torch_writer as torch_onnx
 from onesigma.exporters.plain_output import beside
 from onesigma.exporters.without_erf import WithoutErf
@@ -101,7 +102,7 @@ def export(
     graph = _answering_graph(converted, examples, erf, fields.index("var"))
     if plain is not None:
         graph = beside(graph, prepare(plain[1], examples, "regression", None).graph)
-    model = _write(graph, examples, opset, inputs, outputs, dynamic)
+    model = _write(graph, examples, Interface(opset, inputs, outputs, dynamic))
     model.metadata_props.add(key=METADATA_KEY, value=json.dumps(metadata))
     content = _checked(model, opset, erf)
     batches = [examples, tuple(x[:1] for x in examples)] if dynamic else [examples]
@@ -223,13 +224,14 @@ def _answering_graph(
     return fx.GraphModule(network, graph)
 
 
-def _write(graph: fx.GraphModule, *arguments: Any) -> Any:
-    from onesigma.exporters.onnx.entries import UnwritableError, write
+def _write(graph: fx.GraphModule, examples: tuple[Tensor, ...], interface: Interface) -> Any:
+    from onesigma.exporters.onnx.ops import UnwritableError
+    from onesigma.exporters.onnx.writer import write
 
     try:
-        return write(graph, *arguments)
+        return write(graph, examples, interface)
     except UnwritableError:
-        return torch_onnx.write(graph, *arguments)
+        return torch_onnx.write(graph, examples, interface)
 
 
 def _checked(model: Any, opset: int, erf: bool) -> bytes:
