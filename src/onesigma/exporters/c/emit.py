@@ -13,7 +13,7 @@ from onesigma.exporters.c.weighted_layers import RENDERERS
 from onesigma.text_table import text_table
 from onesigma.version import __version__
 
-# Words of C, and names of our own in the same places.
+# Words of C, and names that the code itself uses.
 _RESERVED = (
     " arena auto bool break case char const continue default do double else enum extern false "
     "float for goto if inline int label long out register restrict return short signed sizeof "
@@ -46,8 +46,8 @@ struct @name@_prediction {
    own, which is left out if @NAME@_NO_ARENA is defined. */
 int @name@_predict(@inputs@, struct @name@_prediction *out);
 
-/* The same in memory of the caller's, @NAME@_ARENA_SIZE floats that it may use otherwise between
-   two calls. Re-entrant. */
+/* The same in the caller's memory: @NAME@_ARENA_SIZE floats, free for other use between two calls.
+   Re-entrant. */
 int @name@_predict_with(float *arena, @inputs@,
                         struct @name@_prediction *out);
 
@@ -119,34 +119,38 @@ def emit(
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
     inputs = [identifier(each) for each in graph.inputs]
-    given = [f"in_{each}" for each in inputs]  # in the code, names of inputs could be in the way
-    classes = f"const char *const {name}_class_names[{len(class_names)}]"
-    quoted = ", ".join(_quote(each) for each in class_names)
+    given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
+    declared, defined = _class_names(name, class_names)
     names = {"version": __version__, "NAME": name.upper(), "name": name}
-    header = fill(
-        _HEADER,
-        **names,
-        size_table=size_table(*sizes).replace("─", "-"),
-        arena=max(1, memory.size),
-        sizes=_input_sizes(graph, name.upper()),
-        class_names=[f"extern {classes};", ""] if class_names else [],
-        fields=_fields(graph),
-        inputs=", ".join(f"const float *{each}" for each in inputs),
-    )
-    source = fill(
-        _SOURCE,
-        **names,
-        tables=file.table_lines(),
-        class_names=[f"{classes} = {{{quoted}}};", ""] if class_names else [],
-        functions=_functions(file, blocks),
-        given=", ".join(f"const float *{each}" for each in given),
-        checks=" || ".join(f"{each} == NULL" for each in given),
-        places=[line for _, line in places.values() if line],
-        steps=blocks,
-        ends=_ends(graph),
-        arguments=", ".join(given),
-    )
-    return header, source, sizes
+    header = {
+        "size_table": size_table(*sizes).replace("─", "-"),
+        "arena": max(1, memory.size),
+        "sizes": _input_sizes(graph, name.upper()),
+        "class_names": declared,
+        "fields": _fields(graph),
+        "inputs": ", ".join(f"const float *{each}" for each in inputs),
+    }
+    source = {
+        "tables": file.table_lines(),
+        "class_names": defined,
+        "functions": _functions(file, blocks),
+        "given": ", ".join(f"const float *{each}" for each in given),
+        "checks": " || ".join(f"{each} == NULL" for each in given),
+        "places": [line for _, line in places.values() if line],
+        "steps": blocks,
+        "ends": _ends(graph),
+        "arguments": ", ".join(given),
+    }
+    return fill(_HEADER, **names, **header), fill(_SOURCE, **names, **source), sizes
+
+
+def _class_names(name: str, class_names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Their declaration and their definition; nothing if there are none."""
+    if not class_names:
+        return [], []
+    array = f"const char *const {name}_class_names[{len(class_names)}]"
+    quoted = ", ".join(_quote(each) for each in class_names)
+    return [f"extern {array};", ""], [f"{array} = {{{quoted}}};", ""]
 
 
 def _block(index: int, step: Step, file: File, memory: Memory, name: str) -> list[str]:
@@ -202,7 +206,7 @@ def _prediction_bytes(graph: Graph) -> int:
 
 
 def _ends(graph: Graph) -> list[str]:
-    """What is not a float in the arena becomes what the struct holds."""
+    """Convert what is not a float in the struct, and find the label."""
     lines = []
     for name, value in graph.outputs.items():
         kind, field = graph.types[name], identifier(name)

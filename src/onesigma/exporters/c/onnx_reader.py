@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from onesigma.errors import ExportError, InputError
 from onesigma.exporters.c.elementwise import ELEMENTWISE
@@ -33,8 +33,7 @@ READERS: Registry[str, Callable[..., Any]] = Registry()
 reads = READERS.add
 
 _SIZES = ("Shape", "Size")
-_C_TYPES = {onnx.TensorProto.BOOL: "bool"}
-_C_TYPES |= dict.fromkeys((onnx.TensorProto.INT32, onnx.TensorProto.INT64), "int")
+_C_TYPES = {TensorProto.BOOL: "bool", TensorProto.INT32: "int", TensorProto.INT64: "int"}
 _OLDEST_OPSET = 13
 # A product with many rows and few columns, as quadratures have, is computed as sums.
 _MANY_ROWS, _FEW_OUTPUTS = 8, 8
@@ -60,10 +59,8 @@ def read(model: onnx.ModelProto, input_shapes: Sequence[Sizes] | None = None) ->
         results = _read_node(builder, node, [names[name] for name in node.input], version)
         names.update(zip(node.output, results, strict=False))
     outputs = _outputs(builder, names, [output.name for output in model.graph.output])
-    types = {
-        output.name: _C_TYPES.get(output.type.tensor_type.elem_type, "float")
-        for output in model.graph.output
-    }
+    kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
+    types = {name: _C_TYPES.get(kind, "float") for name, kind in kinds.items()}
     return Graph(_used(builder.nodes, outputs), inputs, outputs, types)
 
 
@@ -99,13 +96,13 @@ def _inputs(
     found = {}
     for i, value in enumerate(given):
         tensor, name = value.type.tensor_type, value.name
-        _require(tensor.elem_type == onnx.TensorProto.FLOAT, f"input '{name}': it is not float32")
+        _require(tensor.elem_type == TensorProto.FLOAT, f"input '{name}': it is not float32")
         # A batch that is left open is one.
         sizes = tuple(dim.dim_value or int(n == 0) for n, dim in enumerate(tensor.shape.dim))
         shape = sizes if shapes is None else tuple(shapes[i])
         shape = (1, *shape) if len(shape) < len(sizes) else shape
         if 0 in shape:
-            raise InputError(f"Input '{name}' has the shape {shape}: give input_shape.")
+            raise InputError(f"Input '{name}' has the open shape {shape}: give input_shape.")
         fits = len(shape) == len(sizes) and shape[0] == 1
         if not fits or any(n not in (0, m) for n, m in zip(sizes, shape, strict=True)):
             raise InputError(f"input_shape {shape} does not fit '{name}', {sizes}.")
@@ -127,7 +124,7 @@ def _read_node(
     if node.op_type in READERS:
         try:
             result = READERS[node.op_type](builder, *inputs, **attributes)
-        except (ExportError, TypeError) as error:  # TypeError: an argument the reader has not
+        except (ExportError, TypeError) as error:  # TypeError: the reader lacks an argument
             raise ExportError(f"{node.op_type} '{builder.name}': {error}") from error
         return result if isinstance(result, tuple) else [result]
     operands = [x for x in inputs if x is not None]
@@ -153,19 +150,17 @@ def _attributes(node: onnx.NodeProto, version: int) -> dict[str, Any]:
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
 
 
-def _outputs(
-    builder: Builder, names: dict[str, Operand | None], wanted: Sequence[str]
-) -> dict[str, Value]:
+def _outputs(b: Builder, names: dict[str, Any], wanted: Sequence[str]) -> dict[str, Value]:
     """Each in a storage of its own, as the fields of the caller's struct are."""
     found: dict[str, Value] = {}
     for name in wanted:
         operand = names.get(name)
         if operand is None:
             raise ExportError(f"Nothing in the model computes its output '{name}'.")
-        value = builder.value(operand)
+        value = b.value(operand)
         taken = {other.storage for other in found.values()}
         if not value.whole or not value.storage.computed or value.storage in taken:
-            value = builder.copy(value, builder.new(value.shape, truth=value.truth))
+            value = b.copy(value, b.new(value.shape, truth=value.truth))
         found[name] = value
     return found
 
@@ -400,11 +395,11 @@ def _gelu(b: Builder, x: Value, approximate: str = "none") -> Value:
 
 @reads("Cast")
 def _cast(b: Builder, x: Value, to: int, **_: Any) -> Value:
-    if to == onnx.TensorProto.BOOL:
+    if to == TensorProto.BOOL:
         return x if x.truth else b.elementwise("Truth", x)
     if x.truth:
         return b.elementwise("UnTruth", x)
-    real = to in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    real = to in (TensorProto.FLOAT, TensorProto.DOUBLE)
     return x if real else b.elementwise("Truncate", x)
 
 
@@ -661,9 +656,8 @@ def _mix(b: Builder, x: Value, axis: int, at: Array) -> Value:
     share = (at - left).reshape(-1, *[1] * (len(x.shape) - axis - 1))
     last = x.shape[axis] - 1
     low, high = (_gather(b, x, i.clip(0, last).astype(np.int64), axis) for i in (left, left + 1))
-    return b.elementwise(
-        "Add", b.elementwise("Mul", low, 1 - share), b.elementwise("Mul", high, share)
-    )
+    parts = (b.elementwise("Mul", low, 1 - share), b.elementwise("Mul", high, share))
+    return b.elementwise("Add", *parts)
 
 
 # Ops that are one expression.

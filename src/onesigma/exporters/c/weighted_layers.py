@@ -43,7 +43,7 @@ struct lane {
     const float *x;
     float *y;
     const float *bias;
-    const float *factor; /* of the weights, or of their squares, of each filter */
+    const float *factor; /* of each filter: multiplies its weights, or their squares */
     int power;
 };
 """
@@ -188,7 +188,7 @@ static void fill_strip(const struct conv *g, const float *x, int first, float *s
 """
 
 _CONV = """\
-/* The weights of some filters as a lane wants them. */
+/* The weights of some filters as a lane needs them: plain or squared. */
 static const float *prepared(const weight *w, int count, const struct lane *lane, float *to)
 {
     @plain@
@@ -212,7 +212,7 @@ static void conv_rows(const struct conv *g, kernel *run, const float *x, const f
                       const struct lane *lane, int filter, float *y, int rows)
 {
 #if VECTORS
-    /* Rows of a strip follow one another: several are one long row, with gaps to be left out. */
+    /* Rows of a strip follow one another: several are one long row, with gaps to leave out. */
     const int joined = g->stride == 1 && g->row_stride == 1 ? @span@ / g->row_pitch : 1;
     const int most = joined > 1 ? joined : 1, step = g->row_stride * g->row_pitch;
     for (int r = 0; r < rows; r += most)
@@ -225,7 +225,7 @@ static void conv_rows(const struct conv *g, kernel *run, const float *x, const f
 #endif
 }
 
-/* Lanes share the weights: while a block of filters is at hand, each lane goes through it. */
+/* Lanes share the weights: all lanes use one block of filters before the next one is read. */
 static void conv(const struct conv *g, const weight *w, const struct lane *lanes, int count,
                  kernel *four, kernel *one, float *scratch)
 {

@@ -110,7 +110,7 @@ def round_weights(
     for name, axis in axes.items():
         array = np.moveaxis(rows[name].reshape(moved[name].shape), 0, axis)
         tensors[name].CopyFrom(numpy_helper.from_array(array.astype(weights[name].dtype), name))
-    return result, _cost(model, result, examples, shapes)
+    return result, _cost([model, result], examples, shapes)
 
 
 def _filter_axes(nodes: Iterable[onnx.NodeProto], weights: dict[str, Array]) -> dict[str, int]:
@@ -145,13 +145,10 @@ def _squares(rows: dict[str, Array]) -> dict[str, tuple[str, Array]]:
 
 
 def _cost(
-    exact: onnx.ModelProto,
-    approximate: onnx.ModelProto,
-    examples: Sequence[Any] | None,
-    shapes: Sequence[Sequence[int]],
+    models: Sequence[onnx.ModelProto], examples: Any, shapes: Sequence[Sequence[int]]
 ) -> Int8Cost:
-    inputs = [value.name for value in exact.graph.input]
-    outputs = [value.name for value in exact.graph.output]
+    inputs = [value.name for value in models[0].graph.input]
+    outputs = [value.name for value in models[0].graph.output]
     if examples is None:
         random = np.random.default_rng(0)
         examples = [random.standard_normal((_RANDOM, *shape[1:])) for shape in shapes]
@@ -159,7 +156,7 @@ def _cost(
     if len(batches) != len(inputs):
         raise InputError(f"The model takes {len(inputs)} inputs, not {len(batches)}.")
     runs = []
-    for model in (exact, approximate):
+    for model in models:
         session = checking_runtime()[1](model.SerializeToString())
         rows = [
             session.run(outputs, {k: b[i : i + 1] for k, b in zip(inputs, batches, strict=True)})
