@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import Tensor, nn
 
@@ -84,7 +85,8 @@ def on_board(
 ) -> tuple[dict[str, Any], Generated]:
     """One inference in the emulated Cortex-M4."""
     examples = [x.numpy()] if options.get("int8") else None
-    generated = generate(path, folder, examples=examples, **options)
+    model = onnx.load(path)
+    generated = generate(model, folder, examples=examples, **options)
     samples = [{name: x[:1].numpy() for name in generated.inputs}]
     ran = verify.run(generated, samples, "cortex-m4", profile=True)
     row = {
@@ -96,8 +98,8 @@ def on_board(
     if generated.int8 is not None:
         return row | {"cost": asdict(generated.int8)}, generated
     linux = verify.run(generated, samples, "aarch64")
-    row["error"] = verify.largest_mismatch(path, ran, samples)
-    row["error on aarch64"] = verify.largest_mismatch(path, linux, samples)
+    row["error"] = verify.largest_mismatch(model, ran, samples)
+    row["error on aarch64"] = verify.largest_mismatch(model, linux, samples)
     return row, generated
 
 
@@ -120,7 +122,7 @@ def on_host(path: Path, folder: Path) -> dict[str, Any]:
     """The plain network on this machine: C and ONNX Runtime in turns, the fastest of each."""
     import onnxruntime
 
-    generated = generate(path, folder)
+    generated = generate(onnx.load(path), folder)
     (folder / "timer.c").write_text(TIMER)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -99,7 +99,7 @@ def exactness(rule: Rule) -> str:
 
 
 def remark(rule: Rule) -> str:
-    return rule.note or ("elements of the output share noise" if rule.shared else "")
+    return rule.note or ("elements of the output share noise" if rule.shares_noise else "")
 
 
 def name(op: Op) -> str:

@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
     data = watch.load()
-    written = onesigma.export(model(data), folder, target="c", class_names=watch.CLASS_NAMES)
+    written = onesigma.export(model(data), folder, class_names=watch.CLASS_NAMES)
     print(written)
     (folder / "windows.h").write_text(header(windows(data)))
     for file in BOARD.iterdir():

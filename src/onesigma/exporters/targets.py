@@ -107,14 +107,9 @@ def _refuse_idle(path: Path, **options: object) -> None:
 def _shapes(
     converted: Converted, given: Sequence[int] | Sequence[Sequence[int]] | None
 ) -> list[tuple[int, ...]]:
-    """One shape per input, each with its batch of 1."""
+    """One shape per input."""
     known = converted.settings.input_shapes
     if given is None:
         return [tuple(1 if n is None else n for n in shape) for shape in known]
     shapes: Any = [given] if all(isinstance(n, int) for n in given) else given
-    if len(shapes) != len(known):
-        raise InputError(f"input_shape: the model takes {len(known)} inputs, not {len(shapes)}.")
-    return [
-        (1, *shape) if len(shape) == len(wanted) - 1 else tuple(shape)
-        for shape, wanted in zip(shapes, known, strict=True)
-    ]
+    return [tuple(shape) for shape in shapes]

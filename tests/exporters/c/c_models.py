@@ -1,20 +1,51 @@
-"""ONNX models of a few nodes, and how they are put through C and compared with ONNX Runtime."""
+"""ONNX models for the C generator, and how its C is compared with ONNX Runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
 
-from onesigma.exporters.c import generate, verify
-from onesigma.exporters.c.generate import Generated
+import onesigma
+from onesigma.decide.threshold import AbstainRule
+from onesigma.exporters.c import Generated, generate, verify
 from onesigma.runtime.comparison import TOLERANCE
 
-NEEDS_GCC = verify.TARGETS["host"].missing
+NO_GCC = verify.TARGETS["host"].missing
+needs_gcc = pytest.mark.skipif(NO_GCC is not None, reason=f"{NO_GCC}")
+RULE = AbstainRule("entropy", 0.9, 0.05, None, 100, 0.8, 0.03)
+CLASS_NAMES = ["walk", "run", 'sit "still"']
+
+
+@cache
+def converted(variance: str = "full") -> onesigma.Converted:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        *(nn.Conv1d(2, 6, 3, padding=1), nn.ReLU(), nn.Dropout(0.3)),
+        *(nn.Conv1d(6, 5, 3, padding=1), nn.ReLU(), nn.Dropout(0.3)),
+        *(nn.Flatten(), nn.Linear(60, 3)),
+    )
+    x = torch.randn(4, 2, 12)
+    return onesigma.convert(network.eval(), x, variance=variance).with_abstain(RULE)
+
+
+def as_onnx(model: onesigma.Converted, **options: object) -> onnx.ModelProto:
+    with TemporaryDirectory() as folder:
+        return onnx.load(onesigma.export(model, Path(folder) / "m.onnx", **options).path)
+
+
+@cache
+def exported(variance: str = "full") -> onnx.ModelProto:
+    return as_onnx(converted(variance), class_names=CLASS_NAMES)
 
 
 class Model:

@@ -1,8 +1,8 @@
-"""C for microcontrollers, from an exported ONNX file. It needs ``onnx``."""
+"""C for microcontrollers, from an ONNX model: read, share squares, plan, emit. Needs ``onnx``."""
 
 from pathlib import Path
 
-from onesigma.exporters.c.generate import Generated, generate
+from onesigma.exporters.c.generator import Generated, generate
 
 # Start-up code and linker script of an emulated Cortex-M4, to run what is generated on.
 BOARD = Path(__file__).with_name("cortex_m4")

@@ -1,14 +1,12 @@
 """The elementwise ops, each a line: ONNX op → C expression of its operands and attributes.
 
-Operands are names or literals, so they may stand twice. Comparisons are written so that a NaN is
-passed on. A maximum by ``?:`` is three instructions on a core that has none; ``fmaxf`` is a call.
+Operands are names or literals, so an expression may use one twice. Comparisons are written so that
+a NaN is passed on. A maximum by ``?:`` takes three instructions; ``fmaxf`` is a call on most cores.
 """
 
 from __future__ import annotations
 
 import math
-
-from onesigma.errors import ExportError
 
 ELEMENTWISE = {
     "Abs": "fabsf({0})",
@@ -25,8 +23,8 @@ ELEMENTWISE = {
     "Floor": "floorf({0})",
     "Greater": "{0} > {1}",
     "GreaterOrEqual": "{0} >= {1}",
-    "HardSigmoid": "clipped({alpha} * {0} + {beta}, 0.0f, 1.0f)",
-    "HardSwish": "{0} * clipped({0} / 6.0f + 0.5f, 0.0f, 1.0f)",
+    "HardSigmoid": "clip({alpha} * {0} + {beta}, 0.0f, 1.0f)",
+    "HardSwish": "{0} * clip({0} / 6.0f + 0.5f, 0.0f, 1.0f)",
     "Identity": "{0}",
     "IsInf": "isinf({0}) != 0",
     "IsNaN": "isnan({0}) != 0",
@@ -71,13 +69,13 @@ REDUCTIONS = {
     "ReduceSum": ("0.0f", "{0} + {1}"),
 }
 
-# Functions that expressions call, by name; only those called are written.
+# Functions that expressions call, by name; only those that are called are written.
 SUPPORT = {
     "exp_float": """\
-/* e^x to 2e-7 of itself, infinite from 2e38 on; a third of the instructions of a library's. */
+/* e^x to a relative 2e-7, infinite above 2e38; a third of the instructions of most libraries. */
 static inline float exp_float(float x)
 {
-    /* Adding 1.5 * 2^23 rounds to an integer n, which the last bits of the sum then hold. */
+    /* Adding 1.5 * 2^23 rounds to an integer n, which is then in the last bits of the sum. */
     union { float value; uint32_t bits; } sum, power;
     sum.value = x * 1.44269504f + 12582912.0f;
     const float n = sum.value - 12582912.0f;
@@ -94,7 +92,7 @@ static inline float exp_float(float x)
 }
 """,
     "erf_float": """\
-/* erf to 4e-7, a fifth of the instructions of a library's erff. */
+/* erf to 4e-7; a fifth of the instructions of most libraries. */
 static inline float erf_float(float x)
 {
     const float u = x * x;
@@ -115,8 +113,8 @@ static inline float erf_float(float x)
     return x < -3.95f ? -1.0f : p;
 }
 """,
-    "clipped": """\
-static inline float clipped(float x, float low, float high)
+    "clip": """\
+static inline float clip(float x, float low, float high)
 {
     x = x < low ? low : x;
     return x > high ? high : x;
@@ -143,9 +141,7 @@ def literal(number: float) -> str:
 
 def expression(kind: str, operands: list[str], attributes: dict[str, float]) -> str:
     """The op as C."""
-    if kind not in ELEMENTWISE:
-        raise ExportError(f"No C is known for the op {kind}.")
     numbers = {name: literal(value) for name, value in attributes.items()}
-    # In brackets, so that a minus before a negative number is no decrement.
+    # In brackets, because a minus before a negative number would be a decrement.
     names = [f"({x})" if x.startswith("-") else x for x in operands]
     return ELEMENTWISE[kind].format(*names, **numbers)

@@ -1,20 +1,19 @@
-"""The two files: declarations, tables, functions, steps. Of ops it knows nothing."""
+"""The two files: declarations, tables, functions, steps. This module knows no op."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onesigma.exporters.c.elementwise import SUPPORT
-from onesigma.exporters.c.fuse import Loop, Step
-from onesigma.exporters.c.loops import render_loop
-from onesigma.exporters.c.plan import Plan
-from onesigma.exporters.c.render import RENDERERS, File, filled
-from onesigma.exporters.c.values import Graph, Storage, Value
+from onesigma.exporters.c.loops import File, fill, render_loop
+from onesigma.exporters.c.nodes import Graph, Storage
+from onesigma.exporters.c.plan import Loop, Memory, Step
+from onesigma.exporters.c.weighted_layers import RENDERERS
+from onesigma.text_table import text_table
 from onesigma.version import __version__
 
-# Words of C, and names of our own in the same places.
+# Words of C, and names that the code itself uses.
 _RESERVED = (
     " arena auto bool break case char const continue default do double else enum extern false "
     "float for goto if inline int label long out register restrict return short signed sizeof "
@@ -24,7 +23,7 @@ _RESERVED = (
 _HEADER = """\
 /* Written by onesigma @version@. Do not edit.
 
-@sizes table@
+@size_table@
 
 The code itself comes on top of the tables. */
 #ifndef @NAME@_H
@@ -38,17 +37,17 @@ extern "C" {
 
 #define @NAME@_ARENA_SIZE @arena@ /* floats */
 @sizes@
-@names@
+@class_names@
 struct @name@_prediction {
-@fields@
+    @fields@
 };
 
 /* Answer one input. Returns 0, or -1 if a pointer is NULL. Not re-entrant: it uses an arena of its
    own, which is left out if @NAME@_NO_ARENA is defined. */
 int @name@_predict(@inputs@, struct @name@_prediction *out);
 
-/* The same in memory of the caller's, @NAME@_ARENA_SIZE floats that it may use otherwise between
-   two calls. Re-entrant. */
+/* The same in the caller's memory: @NAME@_ARENA_SIZE floats, free for other use between two calls.
+   Re-entrant. */
 int @name@_predict_with(float *arena, @inputs@,
                         struct @name@_prediction *out);
 
@@ -73,15 +72,16 @@ _SOURCE = """\
 
 @tables@
 
-@names@@functions@
+@class_names@
+@functions@
 int @name@_predict_with(float *arena, @given@,
                         struct @name@_prediction *out)
 {
     if (arena == NULL || @checks@ || out == NULL)
         return -1;
-@places@
-@steps@
-@ends@
+    @places@
+    @steps@
+    @ends@
     return 0;
 }
 
@@ -95,77 +95,80 @@ int @name@_predict(@given@, struct @name@_prediction *out)
 """
 
 
-@dataclass
-class Code:
-    """The text of both files, and what goes into flash besides code."""
-
-    header: str
-    source: str
-    table_bytes: int
-
-
-@dataclass
-class Names:
-    """What the file is called, and the classes, if they have names."""
-
-    model: str
-    classes: Sequence[str] = ()
+def size_table(flash: int, arena: int, prediction: int) -> str:
+    rows = [
+        ("weights and tables", "flash", f"{flash:,}"),
+        ("arena", "RAM", f"{arena:,}"),
+        ("prediction", "RAM", f"{prediction:,}"),
+    ]
+    return text_table(("", "in", "bytes"), rows, numbers=True)
 
 
-def emit(graph: Graph, steps: Sequence[Step], memory: Plan, names: Names, int8: bool) -> Code:
-    """Render everything."""
+def emit(
+    graph: Graph,
+    steps: Sequence[Step],
+    memory: Memory,
+    name: str,
+    class_names: Sequence[str] = (),
+    int8: bool = False,
+) -> tuple[str, str, tuple[int, int, int]]:
+    """The text of header and source, and the bytes of tables, arena and struct."""
     places = _places(graph, memory)
-    file = File({storage: name for storage, (name, _) in places.items()}, int8)
-    blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, names)]
-    inputs = [identifier(name) for name in graph.inputs]
-    given = [f"in_{name}" for name in inputs]  # in the code, names of inputs could be in the way
-    parts = {
-        "version": __version__,
-        "NAME": names.model.upper(),
-        "name": names.model,
+    file = File({storage: place for storage, (place, _) in places.items()}, int8)
+    blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
+    flash = sum(array.nbytes for _, array in file.tables.values())
+    sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
+    inputs = [identifier(each) for each in graph.inputs]
+    given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
+    declared, defined = _class_names(name, class_names)
+    names = {"version": __version__, "NAME": name.upper(), "name": name}
+    header = {
+        "size_table": size_table(*sizes).replace("─", "-"),
         "arena": max(1, memory.size),
-        "inputs": ", ".join(f"const float *{name}" for name in inputs),
-        "given": ", ".join(f"const float *{name}" for name in given),
-        "arguments": ", ".join(given),
-        "checks": " || ".join(f"{name} == NULL" for name in given),
-        "tables": "\n".join(file.table_lines()),
-        "functions": "\n".join(_functions(file, blocks)),
-        "places": "\n".join(f"    {line}" for _, line in places.values() if line),
-        "steps": "\n".join(blocks),
-        "ends": "\n".join(f"    {line}" for line in _ends(graph)),
-        "fields": "\n".join(f"    {field}" for field in _fields(graph)),
-        "sizes": "\n".join(_sizes(graph, names)),
+        "sizes": _input_sizes(graph, name.upper()),
+        "class_names": declared,
+        "fields": _fields(graph),
+        "inputs": ", ".join(f"const float *{each}" for each in inputs),
     }
-    classes = ", ".join(_quoted(name) for name in names.classes)
-    listed = f"const char *const {names.model}_class_names[{len(names.classes)}]"
-    declared = f"extern {listed};\n" if names.classes else ""
-    defined = f"{listed} = {{{classes}}};\n\n" if names.classes else ""
-    header = filled(_HEADER, **parts, names=declared)
-    return Code(header, filled(_SOURCE, **parts, names=defined), file.table_bytes)
+    source = {
+        "tables": file.table_lines(),
+        "class_names": defined,
+        "functions": _functions(file, blocks),
+        "given": ", ".join(f"const float *{each}" for each in given),
+        "checks": " || ".join(f"{each} == NULL" for each in given),
+        "places": [line for _, line in places.values() if line],
+        "steps": blocks,
+        "ends": _ends(graph),
+        "arguments": ", ".join(given),
+    }
+    return fill(_HEADER, **names, **header), fill(_SOURCE, **names, **source), sizes
 
 
-def _block(index: int, step: Step, file: File, memory: Plan, names: Names) -> list[str]:
+def _class_names(name: str, class_names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Their declaration and their definition; nothing if there are none."""
+    if not class_names:
+        return [], []
+    array = f"const char *const {name}_class_names[{len(class_names)}]"
+    quoted = ", ".join(_quote(each) for each in class_names)
+    return [f"extern {array};", ""], [f"{array} = {{{quoted}}};", ""]
+
+
+def _block(index: int, step: Step, file: File, memory: Memory, name: str) -> list[str]:
     file.scratch = f"arena + {memory.scratch.get(index, 0)}"
-    lines = _lines(step, file)
+    lines = render_loop(step, file) if isinstance(step, Loop) else RENDERERS[step.kind](step, file)
     comment = re.sub(r"[^\w ,.:+-]", "_", step.name, flags=re.ASCII)
-    head = f"    {names.model.upper()}_STEP({index});"
-    return [head, f"    {{ /* {comment} */", *(f"        {line}" for line in lines), "    }"]
-
-
-def _lines(step: Step, file: File) -> list[str]:
-    if isinstance(step, Loop):
-        return render_loop(step, file)
-    return RENDERERS[step.kind](step, file)
+    head = [f"{name.upper()}_STEP({index});", f"{{ /* {comment} */"]
+    return [*head, *(f"    {line}" for line in lines), "}"]
 
 
 def _functions(file: File, blocks: Sequence[str]) -> list[str]:
     """Those that expressions call, then those of the structured ops."""
     text = "\n".join(blocks)
     called = [body for name, body in SUPPORT.items() if f"{name}(" in text]
-    return [*called, *file.functions.values()]
+    return [line for body in (*called, *file.functions.values()) for line in body.split("\n")]
 
 
-def _places(graph: Graph, memory: Plan) -> dict[Storage, tuple[str, str]]:
+def _places(graph: Graph, memory: Memory) -> dict[Storage, tuple[str, str]]:
     """For each storage its name in C, and the line that declares it."""
     places = {v.storage: (f"in_{identifier(name)}", "") for name, v in graph.inputs.items()}
     for name, value in graph.outputs.items():
@@ -180,25 +183,30 @@ def _places(graph: Graph, memory: Plan) -> dict[Storage, tuple[str, str]]:
     return places
 
 
-def _fields(graph: Graph) -> list[str]:
-    fields = []
-    for name, value in graph.outputs.items():
-        extent = f"[{value.size}]" if value.size > 1 else ""
-        shape = " x ".join(str(n) for n in value.shape if n > 1)
-        comment = f" /* {shape} */" if " x " in shape else ""
-        fields.append(f"{graph.types[name]} {identifier(name)}{extent};{comment}")
-    if has_label(graph):
-        fields.append("int label; /* the most probable class */")
-    return fields
-
-
-def has_label(graph: Graph) -> bool:
+def _has_label(graph: Graph) -> bool:
     probs = graph.outputs.get("probs")
     return probs is not None and probs.size == max(probs.shape) > 1
 
 
+def _fields(graph: Graph) -> list[str]:
+    fields = []
+    for name, value in graph.outputs.items():
+        extent = f"[{value.size}]" if value.size > 1 else ""
+        shape = " x ".join(str(n) for n in value.long_dims)
+        comment = f" /* {shape} */" if " x " in shape else ""
+        fields.append(f"{graph.types[name]} {identifier(name)}{extent};{comment}")
+    return fields + ["int label; /* the most probable class */"] * _has_label(graph)
+
+
+def _prediction_bytes(graph: Graph) -> int:
+    """As compilers for microcontrollers lay the struct out."""
+    widths = {name: 1 if kind == "bool" else 4 for name, kind in graph.types.items()}
+    total = sum(value.size * widths[name] for name, value in graph.outputs.items())
+    return -(-total // 4) * 4 + 4 * _has_label(graph)
+
+
 def _ends(graph: Graph) -> list[str]:
-    """What is not a float in the arena becomes what the struct holds."""
+    """Convert what is not a float in the struct, and find the label."""
     lines = []
     for name, value in graph.outputs.items():
         kind, field = graph.types[name], identifier(name)
@@ -206,24 +214,21 @@ def _ends(graph: Graph) -> list[str]:
         if kind != "float":
             target = f"out->{field}[i]" if value.size > 1 else f"out->{field}"
             lines += [f"for (int i = 0; i < {value.size}; ++i)", f"    {target} = {converted};"]
-    if has_label(graph):
+    if _has_label(graph):
         lines += ["out->label = 0;", f"for (int i = 1; i < {graph.outputs['probs'].size}; ++i)"]
         lines += ["    out->label = out->probs[i] > out->probs[out->label] ? i : out->label;"]
     return lines
 
 
-def _sizes(graph: Graph, names: Names) -> list[str]:
-    many = len(graph.inputs) > 1
-    lines = [_size_line(names, many, name, value) for name, value in graph.inputs.items()]
-    if has_label(graph):
-        lines.append(f"#define {names.model.upper()}_CLASSES {graph.outputs['probs'].size}")
+def _input_sizes(graph: Graph, prefix: str) -> list[str]:
+    lines = []
+    for name, value in graph.inputs.items():
+        which = f"{identifier(name).upper()}_" if len(graph.inputs) > 1 else ""
+        shape = " x ".join(str(n) for n in value.shape[1:])
+        lines.append(f"#define {prefix}_{which}INPUT_SIZE {value.size} /* {shape} */")
+    if _has_label(graph):
+        lines.append(f"#define {prefix}_CLASSES {graph.outputs['probs'].size}")
     return lines
-
-
-def _size_line(names: Names, many: bool, name: str, value: Value) -> str:
-    which = f"{identifier(name).upper()}_" if many else ""
-    shape = " x ".join(str(n) for n in value.shape[1:])
-    return f"#define {names.model.upper()}_{which}INPUT_SIZE {value.size} /* {shape} */"
 
 
 def identifier(name: str) -> str:
@@ -232,7 +237,7 @@ def identifier(name: str) -> str:
     return f"{name}_" if f" {name} " in _RESERVED else f"_{name}" if name[:1].isdigit() else name
 
 
-def _quoted(text: str) -> str:
-    """A C string; what is not plain ASCII as escaped bytes of UTF-8."""
+def _quote(text: str) -> str:
+    """A C string; what is not plain ASCII becomes escaped bytes of UTF-8."""
     plain = set(range(32, 127)) - set(b'"\\?')  # ?? would begin a trigraph
     return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'

@@ -1,177 +1,216 @@
-"""A fused loop as C: loads, one line per op, stores; what does not change is moved outwards."""
+"""Fused loops as C: loads, one line per op, stores; what does not change is moved outwards.
+
+Also the file that all renderers write into, and two structured ops of a few lines each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from math import prod
+
+import numpy as np
 
 from onesigma.exporters.c.elementwise import REDUCTIONS, expression, literal
-from onesigma.exporters.c.fuse import Loop
-from onesigma.exporters.c.values import Node, Shape, Storage, Value
-
-INDENT = "    "
+from onesigma.exporters.c.nodes import Array, Node, Shape, Storage, Value
+from onesigma.exporters.c.plan import Loop
 
 
-class Memory(Protocol):
-    """Knows where storages lie."""
+@dataclass
+class File:
+    """The C file as it grows: constant tables, functions, and where each storage lies."""
+
+    places: Mapping[Storage, str]
+    int8: bool = False
+    functions: dict[str, str] = field(default_factory=dict)
+    tables: dict[tuple[str, bytes], tuple[str, Array]] = field(default_factory=dict)
+    scratch: str = "arena"  # of the node that is being rendered
 
     def base(self, storage: Storage) -> str:
         """The C name of the storage's first float."""
+        return self.places[storage] if storage.data is None else self.table(storage.data)
+
+    def pointer(self, value: Value) -> str:
+        base = self.base(value.storage)
+        return f"{base} + {value.offset}" if value.offset else base
+
+    def table(self, array: Array, kind: str = "float32") -> str:
+        """The name of a constant table; equal ones are stored once."""
+        flat = np.ravel(array).astype(kind)
+        name = f"k{len(self.tables)}"
+        return self.tables.setdefault((kind, flat.tobytes()), (name, flat))[0]
+
+    def function(self, name: str, text: str) -> str:
+        """Make sure that a static function is in the file; returns its name."""
+        self.functions.setdefault(name, text)
+        return name
+
+    def table_lines(self) -> list[str]:
+        lines: list[str] = []
+        for (kind, _), (name, flat) in self.tables.items():
+            real = kind == "float32"
+            numbers = [literal(float(x)) if real else str(int(x)) for x in flat]
+            lines.append(
+                f"static const {'float' if real else f'{kind}_t'} {name}[{len(flat)}] = {{"
+            )
+            lines += [f"    {', '.join(numbers[i : i + 8])}," for i in range(0, len(numbers), 8)]
+            lines.append("};")
+        return lines
 
 
-def render_loop(loop: Loop, memory: Memory) -> list[str]:
+def fill(template: str, **parts: object) -> str:
+    """A template with its @names@ replaced (C is full of braces).
+
+    A name alone on its line takes a list of lines, which are indented as it is.
+    """
+    lines = []
+    for line in template.split("\n"):
+        mark = re.fullmatch(r"( *)@(\w+)@", line)
+        part = parts[mark[2]] if mark else None
+        if mark and isinstance(part, list):
+            lines += [f"{mark[1]}{each}".rstrip() for each in part]
+        else:
+            lines.append(re.sub(r"@(\w+)@", lambda match: str(parts[match[1]]), line))
+    return "\n".join(lines)
+
+
+def render_take(node: Node, file: File) -> list[str]:
+    """y[a, i, b] = x[a, places[i], b]."""
+    (x,), (y,) = node.reads, node.writes
+    axis, places = node.attributes["axis"], node.attributes["places"]
+    inner, table = prod(x.shape[axis + 1 :]), file.table(places, "uint16")
+    return [
+        f"const float *x = {file.pointer(x)};",
+        f"float *y = {file.pointer(y)};",
+        f"for (int a = 0; a < {prod(x.shape[:axis])}; ++a, x += {x.shape[axis] * inner})",
+        f"    for (int i = 0; i < {len(places)}; ++i)",
+        f"        for (int b = 0; b < {inner}; ++b)",
+        f"            *y++ = x[{table}[i] * {inner} + b];",
+    ]
+
+
+def render_argmax(node: Node, file: File) -> list[str]:
+    """The place of the largest along the last dimension, the first of equals."""
+    (x,), (y,) = node.reads, node.writes
+    n = x.shape[-1]
+    return [
+        f"const float *x = {file.pointer(x)};",
+        f"float *y = {file.pointer(y)};",
+        f"for (int a = 0; a < {y.size}; ++a, x += {n}) {{",
+        "    int best = 0;",
+        f"    for (int i = 1; i < {n}; ++i)",
+        "        best = x[i] > x[best] ? i : best;",
+        "    y[a] = (float)best;",
+        "}",
+    ]
+
+
+def render_loop(loop: Loop, file: File) -> list[str]:
     """The lines of the loop, and of what must be set before it."""
-    steps = {value: _steps(value, loop) for value in (*loop.reads, *_written(loop))}
-    sums = [_Sum(node, _sum_steps(node, loop)) for node in loop.nodes if node.kind in REDUCTIONS]
-    shape, steps, sums = _merged(loop.shape, steps, sums)
-    return _Writer(loop, memory, shape, steps, sums).lines()
+    flat = (0,) * len(loop.shape)
+    steps = {value: value.steps or flat for value in (*loop.reads, *loop.writes)}
+    steps |= {n.writes[0]: _sum_steps(n) for n in loop.nodes if n.kind in REDUCTIONS}
+    # Dimensions that every value runs through as if they were one are made one.
+    sizes, every = list(loop.shape), steps.values()
+    pairs = range(len(sizes) - 1)
+    joined = [i for i in pairs if all(s[i] == s[i + 1] * sizes[i + 1] for s in every)]
+    for i in joined:
+        sizes[i + 1] *= sizes[i]
+
+    def merge(step: Sequence[int]) -> Shape:
+        return tuple(s for i, s in enumerate(step) if i not in joined)
+
+    merged = {value: merge(step) for value, step in steps.items()}
+    return _LoopWriter(loop, file, merge(sizes), merged).lines()
 
 
-def _written(loop: Loop) -> list[Value]:
-    elementwise = [node for node in loop.nodes if node.kind not in REDUCTIONS]
-    values = [value for node in elementwise for value in node.writes]
-    return [value for value in values if value.storage not in loop.local]
-
-
-@dataclass
-class _Sum:
-    """A reduction: its node, and the steps of its result along the loop's dimensions."""
-
-    node: Node
-    steps: Shape
-
-    @property
-    def result(self) -> Value:
-        return self.node.writes[0]
-
-    @property
-    def depth(self) -> int:
-        """Within how many loops its accumulator lives: those inside of them are summed over."""
-        return max((i + 1 for i, step in enumerate(self.steps) if step), default=0)
-
-    @property
-    def again(self) -> bool:
-        """Whether it comes back to an element after having left it."""
-        return any(step == 0 for step in self.steps[: self.depth])
-
-
-def _steps(value: Value, loop: Loop) -> Shape:
-    pairs = zip(value.shape, value.strides, strict=True)
-    steps = tuple(step for n, step in pairs if n > 1)
-    return steps or (0,) * len(loop.shape)
-
-
-def _sum_steps(node: Node, loop: Loop) -> Shape:
-    result, axes = node.writes[0], node.attributes["axes"]
-    dims = zip(node.reads[0].shape, result.strides, strict=True)
+def _sum_steps(node: Node) -> Shape:
+    """The steps of a reduction's result along the dimensions of the loop."""
+    dims = zip(node.reads[0].shape, node.writes[0].strides, strict=True)
+    axes = node.attributes["axes"]
     return tuple(0 if i in axes else step for i, (n, step) in enumerate(dims) if n > 1)
 
 
-def _merged(
-    shape: Shape, steps: dict[Value, Shape], sums: Sequence[_Sum]
-) -> tuple[Shape, dict[Value, Shape], list[_Sum]]:
-    """Dimensions that every value runs through as if they were one, made one."""
-    every = [*steps.values(), *(each.steps for each in sums)]
-    joined = [
-        i
-        for i in range(len(shape) - 1)
-        if all(step[i] == step[i + 1] * shape[i + 1] for step in every)
-    ]
-
-    def kept(step: Shape) -> Shape:
-        return tuple(s for i, s in enumerate(step) if i not in joined)
-
-    sizes = list(shape)
-    for i in joined:
-        sizes[i + 1] *= sizes[i]
-    merged = {value: kept(step) for value, step in steps.items()}
-    return kept(tuple(sizes)), merged, [_Sum(each.node, kept(each.steps)) for each in sums]
-
-
-@dataclass
-class _Writer:
-    loop: Loop
-    memory: Memory
-    shape: Shape
-    steps: dict[Value, Shape]
-    sums: list[_Sum]
-    _names: dict[Value, tuple[str, int]] = field(default_factory=dict)  # C name, depth
-    _stored: dict[Storage, tuple[str, int]] = field(default_factory=dict)
-    _rows: list[list[str]] = field(default_factory=list)  # lines by depth
-    _stores: list[str] = field(default_factory=list)
+class _LoopWriter:
+    def __init__(self, loop: Loop, file: File, shape: Shape, steps: dict[Value, Shape]) -> None:
+        self.loop, self.file, self.shape, self.steps = loop, file, shape, steps
+        self.rows: list[list[str]] = [[] for _ in range(len(shape) + 1)]  # lines by depth
+        self.stores: list[str] = []
+        self.loaded: dict[Value, tuple[str, int]] = {}  # C name, depth
+        self.computed: dict[Storage, tuple[str, int]] = {}
+        sums = [node for node in loop.nodes if node.kind in REDUCTIONS]
+        self.accumulators = {node: f"s{i}" for i, node in enumerate(sums)}
 
     def lines(self) -> list[str]:
-        self._rows = [[] for _ in range(len(self.shape) + 1)]
         for node in self.loop.nodes:
-            self._add(node)
-        self._rows[-1] += self._stores  # last: one may overwrite what another line reads
-        inits = [line for each in self.sums if each.again for line in self._start(each)]
-        return inits + self._nest(0)
+            self.add(node)
+        self.rows[-1] += self.stores  # last: one may overwrite what another line reads
+        starts = []
+        for node in self.accumulators:
+            if self.returns(node):  # set all of the result
+                (result,), (start, _) = node.writes, REDUCTIONS[node.kind]
+                starts.append(f"for (int i = 0; i < {result.size}; ++i)")
+                starts.append(f"    {self.file.base(result.storage)}[i] = {start};")
+        return starts + self.nest(0)
 
-    def _add(self, node: Node) -> None:
-        operands = [self._operand(value) for value in node.reads]
+    def depth(self, value: Value) -> int:
+        """Within how many loops it changes. Those inside of them are what a sum is over."""
+        return max((i + 1 for i, step in enumerate(self.steps[value]) if step), default=0)
+
+    def returns(self, node: Node) -> bool:
+        """Whether a sum comes back to an element after it has left it."""
+        (result,) = node.writes
+        return 0 in self.steps[result][: self.depth(result)]
+
+    def add(self, node: Node) -> None:
+        operands, (value,) = [self.operand(x) for x in node.reads], node.writes
         if node.kind in REDUCTIONS:
-            each = next(s for s in self.sums if s.node is node)
-            _, update = REDUCTIONS[node.kind]
-            name = self._accumulator(each)
-            self._rows[-1].append(f"{name} = {update.format(name, operands[0][0])};")
+            name = self.accumulators[node]
+            update = REDUCTIONS[node.kind][1].format(name, operands[0][0])
+            self.rows[-1].append(f"{name} = {update};")
             return
-        (value,) = node.writes
         depth = max((depth for _, depth in operands), default=0)
         text = expression(node.kind, [name for name, _ in operands], node.attributes)
-        name = f"t{sum(map(len, self._rows))}"
-        kind = "int" if value.truth else "float"
-        self._rows[depth].append(f"const {kind} {name} = {text};")
-        self._stored[value.storage] = (name, depth)
+        name = f"t{sum(map(len, self.rows))}"
+        self.rows[depth].append(f"const {'int' if value.truth else 'float'} {name} = {text};")
+        self.computed[value.storage] = (name, depth)
         if value.storage not in self.loop.local:
-            text = f"(float){name}" if value.truth else name
-            self._stores.append(f"{self._element(value, self.steps[value])} = {text};")
+            cast = "(float)" if value.truth else ""
+            self.stores.append(f"{self.element(value)} = {cast}{name};")
 
-    def _operand(self, value: Value) -> tuple[str, int]:
+    def operand(self, value: Value) -> tuple[str, int]:
         """A C name for an element, and how deep it changes."""
         if value.number is not None:
-            number = value.number
-            return (str(int(number != 0)) if value.truth else literal(number)), 0
-        if value.storage in self._stored:
-            return self._stored[value.storage]
-        if value not in self._names:
-            depth = max((i + 1 for i, step in enumerate(self.steps[value]) if step), default=0)
-            name = f"x{len(self._names)}"
-            element = self._element(value, self.steps[value])
-            load = f"const int {name} = {element} != 0.0f;" if value.truth else None
-            self._rows[depth].append(load or f"const float {name} = {element};")
-            self._names[value] = (name, depth)
-        return self._names[value]
+            return (str(int(value.number != 0)) if value.truth else literal(value.number)), 0
+        if value.storage in self.computed:
+            return self.computed[value.storage]
+        if value not in self.loaded:
+            name, element = f"x{len(self.loaded)}", self.element(value)
+            load = f"int {name} = {element} != 0.0f" if value.truth else f"float {name} = {element}"
+            self.loaded[value] = (name, self.depth(value))
+            self.rows[self.depth(value)].append(f"const {load};")
+        return self.loaded[value]
 
-    def _element(self, value: Value, steps: Shape) -> str:
-        terms = [f"i{k}" if s == 1 else f"i{k} * {s}" for k, s in enumerate(steps) if s]
+    def element(self, value: Value) -> str:
+        steps = enumerate(self.steps[value])
+        terms = [f"i{k}" if step == 1 else f"i{k} * {step}" for k, step in steps if step]
         if value.offset or not terms:
             terms.append(str(value.offset))
-        return f"{self.memory.base(value.storage)}[{' + '.join(terms)}]"
+        return f"{self.file.base(value.storage)}[{' + '.join(terms)}]"
 
-    def _accumulator(self, each: _Sum) -> str:
-        return f"s{self.sums.index(each)}"
-
-    def _start(self, each: _Sum) -> list[str]:
-        """Set all of a result that the loop comes back to."""
-        start, _ = REDUCTIONS[each.node.kind]
-        base = self.memory.base(each.result.storage)
-        return [f"for (int i = 0; i < {each.result.size}; ++i)", f"{INDENT}{base}[i] = {start};"]
-
-    def _nest(self, depth: int) -> list[str]:
+    def nest(self, depth: int) -> list[str]:
         """The loops from this depth on."""
         before, after = [], []
-        for each in self.sums:
-            if each.depth == depth:
-                name, target = self._accumulator(each), self._element(each.result, each.steps)
-                start, update = REDUCTIONS[each.node.kind]
-                innermost = depth == len(self.shape)  # the sum is over outer dimensions alone
+        innermost = depth == len(self.shape)  # a sum that lives here is over outer dimensions alone
+        for node, name in self.accumulators.items():
+            if self.depth(node.writes[0]) == depth:
+                target, (start, update) = self.element(node.writes[0]), REDUCTIONS[node.kind]
+                joins = self.returns(node) and not innermost
                 before.append(f"float {name} = {target if innermost else start};")
-                joins = each.again and not innermost
                 after.append(f"{target} = {update.format(target, name) if joins else name};")
-        body = [*before, *self._rows[depth]]
-        if depth < len(self.shape):
+        body = [*before, *self.rows[depth]]
+        if not innermost:
             head = f"for (int i{depth} = 0; i{depth} < {self.shape[depth]}; ++i{depth}) {{"
-            body += [head, *(INDENT + line for line in self._nest(depth + 1)), "}"]
+            body += [head, *(f"    {line}" for line in self.nest(depth + 1)), "}"]
         return body + after

@@ -1,12 +1,11 @@
-"""Compile what was generated, run it, on this machine or an emulated one, and compare.
+"""Compile what was generated, run it on this machine or an emulated one, and compare.
 
-The tools are found on the path, none is installed: ``missing`` says which are not there.
+The tools are looked up on the path and never installed: ``Target.missing`` says which are absent.
 """
 
 from __future__ import annotations
 
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,21 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import torch
+import onnx
 
 from onesigma.errors import ExportError
 from onesigma.exporters.c import BOARD
 from onesigma.exporters.c.elementwise import literal
 from onesigma.exporters.c.emit import identifier as _c
-from onesigma.exporters.c.generate import Generated
-from onesigma.exporters.c.render import filled
+from onesigma.exporters.c.generator import Generated
+from onesigma.exporters.c.loops import fill
+from onesigma.exporters.c.nodes import Array
 from onesigma.runtime.comparison import checking_runtime, mismatch
 
-Array = npt.NDArray[np.float32]
 Sample = Mapping[str, Array]
 WARNINGS = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Target:
 
     @property
     def missing(self) -> str | None:
-        """Which tool is not there, in words, or None."""
+        """Which tools are absent, in words, or None."""
         tools = [self.compiler, *self.emulator[:1]]
         absent = [tool for tool in tools if shutil.which(tool) is None]
         return f"{' and '.join(absent)} not found" if absent else None
@@ -50,6 +48,7 @@ class Target:
 
 _M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard")
 _BARE = ("-ffunction-sections", "-fdata-sections", "-nostartfiles", "--specs=rdimon.specs")
+_ICOUNT = ("-nographic", "-semihosting", "-icount", "shift=6,sleep=off")
 TARGETS = {
     "host": Target("gcc", ("-O2",)),
     "aarch64": Target("aarch64-linux-gnu-gcc", ("-O2", "-static"), ("qemu-aarch64",)),
@@ -57,22 +56,19 @@ TARGETS = {
         "arm-none-eabi-gcc",
         # Fused multiply-adds, which -std=c99 alone would forbid: one instruction instead of two.
         (*_M4, "-O2", "-ffp-contract=fast", *_BARE, f"-T{BOARD / 'link.ld'}", "-Wl,--gc-sections"),
-        (
-            *("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting"),
-            *("-icount", "shift=6,sleep=off", "-kernel"),
-        ),
+        ("qemu-system-arm", "-M", "mps2-an386", *_ICOUNT, "-kernel"),
         counts=True,
     ),
 }
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a run returned, and on an emulated microcontroller what it took.
+class RunResult:
+    """What a run returned and, on an emulated microcontroller, what it took.
 
     Attributes:
-        outputs: the fields of the struct, one array for each sample.
-        instructions: executed for the first sample; None where they are not counted.
+        outputs: the fields of the struct, for each sample.
+        instructions: executed for the first sample; None if they are not counted.
         steps: the same step by step, if asked for.
     """
 
@@ -88,29 +84,27 @@ def run(
     *,
     flags: Sequence[str] = (),
     profile: bool = False,
-) -> Ran:
-    """Compile with all warnings as errors, run on samples (inputs by name).
+) -> RunResult:
+    """Compile with all warnings as errors, and run on samples (inputs by name).
 
     Raises:
-        ExportError: it does not compile, or fails when it runs; the tool's own words are in it.
+        ExportError: it does not compile, or it fails when it runs; the tool's message is in it.
     """
     machine = TARGETS[target]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        main, program = folder / "main.c", folder / "program"
-        main.write_text(_main(generated, samples, machine.counts))
-        sources = [str(generated.source), str(main)]
-        marks: list[str] = []
+        (folder / "main.c").write_text(_main(generated, samples, machine.counts))
+        sources = [generated.source, folder / "main.c"]
+        options = [*WARNINGS, *machine.flags, *flags, f"-I{generated.source.parent}", f"-I{BOARD}"]
         if machine.counts:
-            sources.append(str(BOARD / "startup.c"))
-            (folder / "mark.h").write_text("void mark(int step);\n")
-            prefix = generated.source.stem.upper()
-            marks = [f"-D{prefix}_STEP(n)=mark(n)", "-include", str(folder / "mark.h")]
-        include = [f"-I{generated.source.parent}", f"-I{BOARD}"]
-        flags = [*WARNINGS, *machine.flags, *flags, *(marks if profile else ()), *include]
-        _call([machine.compiler, *flags, *sources, "-o", str(program), "-lm"])
-        lines = _call([*machine.emulator, str(program)]).split("\n")
-    return _parsed(lines, generated, len(samples), machine.counts)
+            sources.append(BOARD / "startup.c")
+            if profile:
+                (folder / "mark.h").write_text("void mark(int step);\n")
+                prefix = generated.source.stem.upper()
+                options += [f"-D{prefix}_STEP(n)=mark(n)", "-include", str(folder / "mark.h")]
+        _call([machine.compiler, *options, *map(str, sources), "-o", f"{folder}/program", "-lm"])
+        lines = _call([*machine.emulator, f"{folder}/program"]).split("\n")
+    return _parse(lines, generated, len(samples), machine.counts)
 
 
 def _call(command: Sequence[str]) -> str:
@@ -121,10 +115,10 @@ def _call(command: Sequence[str]) -> str:
 
 
 def flash(generated: Generated, target: str = "cortex-m4") -> int:
-    """Bytes of code, weights and tables, as compiled; the library's own functions not counted."""
+    """Bytes of code, weights and tables, as compiled, without the library's own functions."""
     machine = TARGETS[target]
     with tempfile.TemporaryDirectory() as folder:
-        object_file = str(Path(folder) / "model.o")
+        object_file = f"{folder}/model.o"
         options = [flag for flag in machine.flags if not flag.startswith(("-T", "-Wl"))]
         _call([machine.compiler, *options, "-c", str(generated.source), "-o", object_file])
         table = _call([machine.compiler.replace("gcc", "size"), object_file])
@@ -156,17 +150,14 @@ int main(void)
         end(sample);
         if (failed)
             return 1;
-@shows@
+        @shows@
         printf("\\n");
     }
     return 0;
 }
 """
 
-_NOBOARD = """\
-static void begin(void) {}
-static void end(int sample) { (void)sample; }
-"""
+_NOT_COUNTING = "static void begin(void) {}\nstatic void end(int sample) { (void)sample; }"
 
 _COUNTING = """\
 #include "board.h"
@@ -197,42 +188,36 @@ def _main(generated: Generated, samples: Sequence[Sample], counts: bool) -> str:
     shows = []
     for name, (_, size) in generated.outputs.items():
         element = f"out.{_c(name)}[i]" if size > 1 else f"out.{_c(name)}"
-        shows.append(f"        for (int i = 0; i < {size}; ++i) show((float){element});")
-    counting = filled(_COUNTING, steps=len(generated.steps))
-    return filled(
+        shows.append(f"for (int i = 0; i < {size}; ++i) show((float){element});")
+    counting = fill(_COUNTING, steps=len(generated.steps))
+    return fill(
         _MAIN,
         name=generated.source.stem,
-        board=counting if counts else _NOBOARD,
-        inputs="\n".join(inputs),
+        board=counting if counts else _NOT_COUNTING,
+        inputs=inputs,
         count=len(samples),
         arguments=", ".join(f"in_{_c(name)}[sample]" for name in generated.inputs),
-        shows="\n".join(shows),
+        shows=shows,
     )
 
 
-def _parsed(lines: Sequence[str], generated: Generated, samples: int, counts: bool) -> Ran:
+def _parse(lines: Sequence[str], generated: Generated, samples: int, counts: bool) -> RunResult:
     rows = [line.split() for line in lines if line.strip()]
-    numbers = [int(n) for n in rows.pop(0)] if counts else [0]
+    numbers = [int(n) for n in rows.pop(0)] if counts else []
+    ends = np.cumsum([size for _, size in generated.outputs.values()])
     outputs = []
     for row in rows[:samples]:
-        packed = struct.pack(f"<{len(row)}I", *(int(word, 16) for word in row))
-        floats, start, fields = np.frombuffer(packed, dtype="<f4"), 0, {}
-        for name, (_, size) in generated.outputs.items():
-            fields[name] = floats[start : start + size]
-            start += size
-        outputs.append(fields)
-    return Ran(tuple(outputs), numbers[0] if counts else None, tuple(numbers[1:]))
+        floats = np.array([int(word, 16) for word in row], dtype=np.uint32).view(np.float32)
+        outputs.append(dict(zip(generated.outputs, np.split(floats, ends[:-1]), strict=True)))
+    return RunResult(tuple(outputs), numbers[0] if counts else None, tuple(numbers[1:]))
 
 
-def largest_mismatch(model: str | Path, ran: Ran, samples: Sequence[Sample]) -> float:
-    """How far a run is from ONNX Runtime, by the measure of ``runtime.comparison``."""
-    _, start = checking_runtime()
-    session = start(Path(model).read_bytes())
-    worst = 0.0
-    for sample, fields in zip(samples, ran.outputs, strict=True):
+def largest_mismatch(model: onnx.ModelProto, result: RunResult, samples: Sequence[Sample]) -> float:
+    """How far a run is from ONNX Runtime, by the measure of ``runtime/comparison.py``."""
+    session, worst = checking_runtime()[1](model.SerializeToString()), 0.0
+    for sample, fields in zip(samples, result.outputs, strict=True):
         expected = session.run(list(fields), dict(sample))
         for (name, found), wanted in zip(fields.items(), expected, strict=True):
-            flat = torch.from_numpy(np.ravel(wanted))
-            like = found.astype(flat.numpy().dtype)
-            worst = max(worst, mismatch(name, like, flat))
+            flat = np.ravel(wanted)
+            worst = max(worst, mismatch(name, found.astype(wanted.dtype), flat))
     return worst

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.exporters.agreement import Agreement
 from onesigma.exporters.answering import Answering
-from onesigma.exporters.onnx import torch_writer
+from onesigma.exporters.onnx import Interface, torch_writer
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.storage.atomic import replacing
 
@@ -71,16 +71,14 @@ def make_model(answering: Answering, opset: int = OPSET, *, erf: bool = True) ->
     """The graph in ONNX, with its metadata, checked to hold standard ops of that opset only."""
     from onnx.checker import check_model
 
-    from onesigma.exporters.onnx.entries import UnwritableError, write
+    from onesigma.exporters.onnx.ops import UnwritableError
+    from onesigma.exporters.onnx.writer import write
 
-    arguments = (
-        *(answering.graph, answering.examples, opset),
-        *(answering.inputs, answering.output_names, answering.dynamic),
-    )
+    names = Interface(opset, answering.inputs, answering.output_names, answering.dynamic)
     try:
-        model: ModelProto = write(*arguments)
+        model: ModelProto = write(answering.graph, answering.examples, names)
     except UnwritableError:
-        model = torch_writer.write(*arguments)
+        model = torch_writer.write(answering.graph, answering.examples, names)
     model.metadata_props.add(key=METADATA_KEY, value=json.dumps(answering.metadata))
     foreign = {f"{node.domain}.{node.op_type}" for node in model.graph.node if node.domain}
     if not erf:

@@ -7,55 +7,54 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
 
 from onesigma.errors import ExportError, PackageError
+from onesigma.exporters.onnx import Interface
 from onesigma.graph import capture
+
+if TYPE_CHECKING:
+    import onnx
 
 OLDEST_OPSET = 18
 
 
 def write(
-    graph: fx.GraphModule,
-    examples: tuple[Tensor, ...],
-    opset: int,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    dynamic: bool,
-) -> Any:
-    """The graph as an ``onnx.ModelProto``; the dynamic dimension is named ``batch``."""
+    graph: fx.GraphModule, examples: tuple[Tensor, ...], interface: Interface
+) -> onnx.ModelProto:
+    """The graph as ONNX; the dynamic dimension is named ``batch``."""
     if find_spec("onnxscript") is None:
         raise PackageError(
             "This model needs PyTorch's own exporter, and that needs onnxscript. "
             "Install it with: pip install 'onesigma[onnx]'"
         )
-    if opset < OLDEST_OPSET:
+    if interface.opset < OLDEST_OPSET:
         raise ExportError(f"This model cannot be written below opset {OLDEST_OPSET}.")
     import onnx_ir
 
     try:
-        program = capture.export(graph, examples, dynamic=dynamic)
+        program = capture.export(graph, examples, dynamic=interface.dynamic)
         with _quiet():
             translated = torch.onnx.export(
                 program,
                 dynamo=True,
-                opset_version=opset,
+                opset_version=interface.opset,
                 verbose=False,
-                dynamic_shapes=({0: "batch"},) * len(inputs) if dynamic else None,
+                dynamic_shapes=({0: "batch"},) * len(examples) if interface.dynamic else None,
             )
     except Exception as error:  # the exporter raises whatever its parts raise
         raise ExportError(f"PyTorch cannot write this model as ONNX: {error}") from error
     assert translated is not None
-    _name(translated.model, inputs, outputs)
+    _name(translated.model, (*interface.inputs, *interface.outputs))
     return onnx_ir.to_proto(translated.model)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter talks about its own parts; nothing in it is for the user to act on."""
+    """The exporter talks about its own parts; the user can do nothing about any of it."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -67,13 +66,12 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _name(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def _name(model: Any, names: Sequence[str]) -> None:
     """Give inputs and outputs their names, which inner values may have had until now."""
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass, NameFixPass
 
-    named = zip((*model.graph.inputs, *model.graph.outputs), (*inputs, *outputs), strict=True)
-    for value, name in named:
+    for value, name in zip((*model.graph.inputs, *model.graph.outputs), names, strict=True):
         value.name = name
-    # Stack traces among them, with the paths of the user's own files.
+    # Metadata hold stack traces, with the paths of the user's own files.
     ClearMetadataAndDocStringPass()(model)
     NameFixPass()(model)

@@ -20,6 +20,7 @@ from onesigma.baselines.mc_dropout import with_dropout_on
 from onesigma.conversion import convert
 from onesigma.converted import Converted
 from onesigma.exporters.answering import make_answering
+from onesigma.exporters.onnx import Interface
 from onesigma.exporters.onnx.file import OLDEST_OPSET
 from onesigma.exporters.targets import export
 from onesigma.graph import capture
@@ -158,11 +159,11 @@ def _graph(module: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
 
 
 def _write(graph: fx.GraphModule, examples: tuple[Tensor, ...], path: Path) -> None:
-    from onesigma.exporters.onnx.entries import write
+    from onesigma.exporters.onnx.writer import write
 
     inputs = [f"input_{index}" for index in range(len(examples))]
     results: Any = graph.graph.output_node().args[0]
     outputs = [f"output_{index}" for index in range(len(results))]
-    model = write(graph, examples, OLDEST_OPSET + 1, inputs, outputs, True)
+    model = write(graph, examples, Interface(OLDEST_OPSET + 1, inputs, outputs, dynamic=True))
     with replacing(path) as temporary:
         temporary.write_bytes(model.SerializeToString())

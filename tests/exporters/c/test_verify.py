@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,11 +11,13 @@ import onesigma
 from onesigma.lab.demo import checkpoint
 from onesigma.lab.demo.run import random_walk
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onesigma.exporters.c import generate, verify
-from onesigma.lab.bench import programs
+from exporters.c.c_models import Model, as_onnx, needs_gcc  # noqa: E402
+
+from onesigma.exporters.c import generate, verify  # noqa: E402
+from onesigma.lab.bench import programs  # noqa: E402
 
 MODES = {
     "plain": None,
@@ -43,12 +46,12 @@ def watch(tmp_path_factory):
         folder, x = tmp_path_factory.mktemp(mode), random_walk(0)[:2]
         converted = onesigma.convert(checkpoint.load().network, x, **(MODES[mode] or {}))
         if mode == "plain":
-            path = programs.plain(converted, (x,), folder / "m.onnx").path
+            model = onnx.load(programs.plain(converted, (x,), folder / "m.onnx").path)
         else:
-            path = onesigma.export(converted, folder / "m.onnx").path
-        generated = generate(path, folder)
+            model = as_onnx(converted)
+        generated = generate(model, folder)
         (name,) = generated.inputs
-        return generated, path, [{name: x[:1].numpy()}]
+        return generated, model, [{name: x[:1].numpy()}]
 
     return made
 
@@ -56,7 +59,7 @@ def watch(tmp_path_factory):
 @pytest.fixture(scope="module")
 def on_m4(watch):
     @cache
-    def ran(mode: str) -> verify.Ran:
+    def ran(mode: str) -> verify.RunResult:
         generated, _, samples = watch(mode)
         return verify.run(generated, samples, "cortex-m4", profile=True)
 
@@ -65,9 +68,9 @@ def on_m4(watch):
 
 @pytest.mark.parametrize("machine", EMULATED)
 def test_the_watch_network(machine, watch, on_m4):
-    generated, path, samples = watch("full")
+    generated, model, samples = watch("full")
     ran = on_m4("full") if machine == "cortex-m4" else verify.run(generated, samples, machine)
-    assert verify.largest_mismatch(path, ran, samples) < 1e-4
+    assert verify.largest_mismatch(model, ran, samples) < 1e-4
 
 
 @pytest.mark.parametrize("machine", EMULATED)
@@ -80,11 +83,11 @@ def test_a_network_of_other_parts(machine, tmp_path):
         *(nn.Flatten(), nn.Linear(35, 3)),
     )
     x = torch.randn(3, 4, 14)
-    path = onesigma.export(onesigma.convert(network.eval(), x), tmp_path / "m.onnx").path
-    generated = generate(path, tmp_path)
+    model = as_onnx(onesigma.convert(network.eval(), x))
+    generated = generate(model, tmp_path)
     samples = [{"input": x[i : i + 1].numpy()} for i in range(3)]
     ran = verify.run(generated, samples, machine)
-    assert verify.largest_mismatch(path, ran, samples) < 1e-4
+    assert verify.largest_mismatch(model, ran, samples) < 1e-4
 
 
 @needs_m4
@@ -99,7 +102,7 @@ def test_instructions_are_counted_the_same_each_time(watch, on_m4):
 
 
 @needs_m4
-def test_what_the_doubt_costs(watch, on_m4):
+def test_what_the_uncertainty_costs(watch, on_m4):
     """The bars that were set, in instructions and in flash; they are the same on every machine."""
     took = {mode: on_m4(mode).instructions for mode in MODES}
     assert took["full"] < 2.2 * took["plain"]
@@ -115,3 +118,12 @@ def test_missing_tools_are_named():
     target = verify.Target("no-such-compiler", emulator=("no-such-emulator", "-x"))
     assert target.missing == "no-such-compiler and no-such-emulator not found"
     assert verify.Target("python3").missing is None
+
+
+@needs_gcc
+def test_a_failure_to_compile_says_what_gcc_says(tmp_path):
+    m = Model(x=(1, 4))
+    m.op("Exp", "x")
+    generated = generate(m.proto(), tmp_path)
+    with pytest.raises(onesigma.ExportError, match="gcc failed"):
+        verify.run(generated, [{"x": np.zeros(4)}], flags=["-DMODEL_STEP=no such thing"])

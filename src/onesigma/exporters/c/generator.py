@@ -1,0 +1,119 @@
+"""``generate``: the order of the passes, in plain sight."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onesigma.errors import ExportError, InputError
+from onesigma.exporters.c.emit import emit, size_table
+from onesigma.exporters.c.onnx_reader import read
+from onesigma.exporters.c.plan import fuse, plan_memory
+from onesigma.exporters.c.weighted_layers import scratch_size
+from onesigma.exporters.c.weights import Int8Cost, round_weights, share_squares
+from onesigma.runtime.model import METADATA_KEY
+from onesigma.storage.atomic import replacing
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was written, and what it takes on the device.
+
+    Attributes:
+        source, header: the two files.
+        flash: bytes of weights and tables; the code comes on top, typically 5 to 15 kB.
+        arena: bytes of memory that one call works in.
+        prediction: bytes of the struct that is filled.
+        inputs: the sizes of the inputs, by name.
+        outputs: C type and size of the struct's fields, by name.
+        steps: what the code does one after another, by the names of the ONNX nodes.
+        int8: what rounding the weights cost, if they were rounded.
+    """
+
+    source: Path
+    header: Path
+    flash: int
+    arena: int
+    prediction: int
+    inputs: dict[str, int]
+    outputs: dict[str, tuple[str, int]]
+    steps: tuple[str, ...]
+    int8: Int8Cost | None = None
+
+    def __str__(self) -> str:
+        table = size_table(self.flash, self.arena, self.prediction)
+        cost = "" if self.int8 is None else f"\n{self.int8}"
+        return f"{self.source}, {self.header.name}\n{table}{cost}"
+
+
+def generate(
+    model: onnx.ModelProto,
+    folder: str | Path,
+    *,
+    name: str = "model",
+    input_shapes: Sequence[Sequence[int]] | None = None,
+    int8: bool = False,
+    examples: Sequence[Any] | None = None,
+) -> Generated:
+    """Write an ONNX model as ``name.c`` and ``name.h``, both or neither.
+
+    Args:
+        model: what ``onesigma.export`` writes, or any other model whose ops are known; a file is
+            read with ``onnx.load``.
+        folder: where to write; it is created if it does not exist.
+        name: prefix of the files and of every public name in them.
+        input_shapes: the shape of each input, with its batch of 1 or without it, where the model
+            leaves it open.
+        int8: store weights in eight bits with one scale per filter.
+        examples: for ``int8``, real inputs on which to measure what that costs, one array with a
+            batch per input; random ones by default.
+
+    Raises:
+        ExportError: the model holds an op that has no C. Nothing is written then.
+    """
+    folder = Path(folder)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise InputError(f"name={name!r}: use lower-case letters, digits and underscores.")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: give a folder.")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder.parent} is not a folder: create it first.")
+    graph, cost = read(model, input_shapes), None
+    if int8:
+        shapes = [value.shape for value in graph.inputs.values()]
+        model, cost = round_weights(model, examples, shapes)
+        graph = read(model, input_shapes)
+    share_squares(graph.nodes)
+    steps = fuse(graph)
+    memory = plan_memory(graph, steps, partial(scratch_size, int8=int8))
+    declarations, code, sizes = emit(graph, steps, memory, name, _class_names(model), int8)
+    folder.mkdir(exist_ok=True)
+    source, header = folder / f"{name}.c", folder / f"{name}.h"
+    with replacing(source) as new_source, replacing(header) as new_header:
+        new_source.write_text(code, encoding="ascii")
+        new_header.write_text(declarations, encoding="ascii")
+    return Generated(
+        *(source, header, *sizes),
+        inputs={key: value.size for key, value in graph.inputs.items()},
+        outputs={key: (graph.types[key], value.size) for key, value in graph.outputs.items()},
+        steps=tuple(f"{step.kind}: {step.name}" for step in steps),
+        int8=cost,
+    )
+
+
+def _class_names(model: onnx.ModelProto) -> list[str]:
+    """Those that ``onesigma.export`` wrote into the model, if it did."""
+    for entry in model.metadata_props:
+        if entry.key == METADATA_KEY:
+            try:
+                return list(json.loads(entry.value)["class_names"] or [])
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise ExportError(f"The model's onesigma metadata are damaged: {error}") from error
+    return []

@@ -1,0 +1,494 @@
+"""The table of the writer: for each ATen op, the ONNX ops that compute it.
+
+An entry is a function that takes the writer and then the arguments of the ATen op. It calls
+``w.op`` once per ONNX op and returns the name of the result. One ONNX op on the same inputs is a
+line in ``_SAME``, and what is one expression is a line in ``_SHORT``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from onnx import helper
+
+from onesigma.registry import Registry
+
+if TYPE_CHECKING:
+    from onesigma.exporters.onnx.writer import Writer
+
+aten = torch.ops.aten
+Entry = Callable[..., str]
+Sizes = Sequence[int]
+
+OPS: Registry[Any, Entry] = Registry()
+writes = OPS.add
+
+_FAR = 2**63 - 1
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+
+
+class UnwritableError(Exception):
+    """An op, or a use of one, that the table does not cover."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the graph: its name in ONNX, its example, and whether weights alone fix it."""
+
+    name: str
+    example: Any
+    constant: bool = False
+
+    @property
+    def rank(self) -> int:
+        return int(self.example.dim())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.example.shape)
+
+
+# An argument of an ONNX op: a value, the name of one, a number, sizes; None is left out.
+Input = Value | str | float | Sequence[Any] | None
+
+
+def _require(condition: object, what: str) -> None:
+    """Refuse a use that would come out wrong."""
+    if not condition:
+        raise UnwritableError(f"{what} is not covered")
+
+
+_SAME = {
+    "Abs": [aten.abs.default],
+    "And": [aten.__and__.Tensor, aten.logical_and.default, aten.bitwise_and.Tensor],
+    "Div": [aten.div.Tensor, aten.div.Scalar],
+    "Equal": [aten.eq.Tensor, aten.eq.Scalar],
+    "Erf": [aten.erf.default],
+    "Exp": [aten.exp.default],
+    "Greater": [aten.gt.Scalar, aten.gt.Tensor],
+    "GreaterOrEqual": [aten.ge.Scalar, aten.ge.Tensor],
+    "HardSwish": [aten.hardswish.default],
+    "Less": [aten.lt.Scalar, aten.lt.Tensor],
+    "LessOrEqual": [aten.le.Scalar, aten.le.Tensor],
+    "Log": [aten.log.default],
+    "MatMul": [aten.matmul.default, aten.mm.default, aten.bmm.default],
+    "Max": [aten.maximum.default],
+    "Min": [aten.minimum.default],
+    "Neg": [aten.neg.default],
+    "Not": [aten.logical_not.default, aten.bitwise_not.default],
+    "Reciprocal": [aten.reciprocal.default],
+    "Relu": [aten.relu.default],
+    "Selu": [aten.selu.default],
+    "Sigmoid": [aten.sigmoid.default],
+    "Sqrt": [aten.sqrt.default],
+    "Tanh": [aten.tanh.default],
+    "Where": [aten.where.self, aten.where.Scalar, aten.where.ScalarOther, aten.where.ScalarSelf],
+}
+
+
+def _same(kind: str, w: Writer, *inputs: Input) -> str:
+    w.require_one_dtype(*(inputs[1:] if kind == "Where" else inputs))
+    return w.op(kind, *inputs)
+
+
+for _kind, _targets in _SAME.items():
+    writes(*_targets)(partial(_same, _kind))
+
+
+def _softmax(kind: str, w: Writer, x: Value, dim: int, dtype: Any = None) -> str:
+    w.require_one_dtype(x)
+    return w.op(kind, x, axis=dim)
+
+
+def _reduce(
+    kind: str, w: Writer, x: Value, dims: Sizes = (), keepdim: bool = False, dtype: Any = None
+) -> str:
+    w.require_one_dtype(x)
+    axes = list(dims) or list(range(x.rank))
+    if kind != "ReduceSum" and w.opset < 18:  # an attribute before, an input since
+        return w.op(kind, x, axes=axes, keepdims=int(keepdim))
+    return w.op(kind, x, axes, keepdims=int(keepdim))
+
+
+def _permute(w: Writer, x: Value, dims: Sizes) -> str:
+    order = [dim % x.rank for dim in dims]
+    return x.name if order == list(range(x.rank)) else w.op("Transpose", x, perm=order)
+
+
+def _pad(
+    w: Writer, x: Value, pad: Sizes, mode: str = "constant", value: float | None = None
+) -> str:
+    """PyTorch lists pairs from the last dimension backwards, ONNX all beginnings, then all ends."""
+    _require(mode in _PAD_MODES, f"padding mode {mode}")
+    unpadded = [0] * (x.rank - len(pad) // 2)
+    pads = [*unpadded, *pad[-2::-2], *unpadded, *pad[::-2]]
+    fill: Input = None if mode != "constant" else float(value or 0)
+    return w.op("Pad", x, pads, fill, mode=_PAD_MODES[mode])
+
+
+_SHORT: dict[Any, Entry] = {
+    aten.addmm.default: lambda w, bias, x, weight: w.op("Gemm", x, weight, bias),
+    aten.alias.default: lambda w, x: x.name,
+    aten.amax.default: partial(_reduce, "ReduceMax"),
+    aten.cat.default: lambda w, tensors, dim=0: w.op("Concat", *tensors, axis=dim),
+    aten.clamp_max.default: lambda w, x, high: w.op("Clip", x, None, high),
+    aten.clamp_min.default: lambda w, x, low: w.op("Clip", x, low),
+    aten.clone.default: lambda w, x, **_: x.name,
+    aten.constant_pad_nd.default: lambda w, x, pad, value=0: _pad(w, x, pad, value=value),
+    aten.contiguous.default: lambda w, x, **_: x.name,
+    aten.detach.default: lambda w, x: x.name,
+    aten.embedding.default: lambda w, weight, index, *_: w.op("Gather", weight, index),
+    # 1: as it is, in ONNX.
+    aten.expand.default: lambda w, x, sizes: w.op(
+        "Expand", x, [1 if n == -1 else n for n in sizes]
+    ),
+    aten.expand_as.default: lambda w, x, other: w.op("Expand", x, w.op("Shape", other)),
+    aten.full_like.default: lambda w, x, number, **_: w.op("Expand", number, w.op("Shape", x)),
+    aten.hardsigmoid.default: lambda w, x: w.op("HardSigmoid", x, alpha=1 / 6, beta=0.5),
+    aten.hardtanh.default: lambda w, x, low=-1, high=1: w.op("Clip", x, low, high),
+    aten.index_select.default: lambda w, x, dim, index: w.op("Gather", x, index, axis=dim),
+    aten.leaky_relu.default: lambda w, x, slope=0.01: w.op("LeakyRelu", x, alpha=float(slope)),
+    aten.lift_fresh_copy.default: lambda w, x: x.name,
+    aten.log_sigmoid.default: lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x))),
+    aten.log_softmax.int: partial(_softmax, "LogSoftmax"),
+    aten.mean.dim: partial(_reduce, "ReduceMean"),
+    aten.mish.default: lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
+    aten.pad.default: _pad,
+    aten.permute.default: _permute,
+    aten.relu6.default: lambda w, x: w.op("Clip", x, 0, 6),
+    aten.reshape.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
+    aten.rsqrt.default: lambda w, x: w.op("Reciprocal", w.op("Sqrt", x)),
+    aten.silu.default: lambda w, x: w.op("Mul", x, w.op("Sigmoid", x)),
+    aten.softmax.int: partial(_softmax, "Softmax"),
+    aten.square.default: lambda w, x: w.op("Mul", x, x),
+    aten.stack.default: lambda w, tensors, dim=0: w.op(
+        "Concat", *(w.op("Unsqueeze", x, [dim]) for x in tensors), axis=dim
+    ),
+    aten.sum.dim_IntList: partial(_reduce, "ReduceSum"),
+    aten.t.default: lambda w, x: _permute(w, x, range(x.rank)[::-1]),
+    aten.unsqueeze.default: lambda w, x, dim: w.op("Unsqueeze", x, [dim]),
+    aten.view.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
+    aten.zeros_like.default: lambda w, x, **_: w.op("Expand", 0, w.op("Shape", x)),
+    # Sizes are vectors of one, so that they can be joined.
+    operator.floordiv: lambda w, a, b: w.op("Div", a, b),
+    operator.mul: lambda w, a, b: w.op("Mul", a, b),
+}
+for _target, _entry in _SHORT.items():
+    writes(_target)(_entry)
+
+
+@writes(aten.mul.Tensor, aten.mul.Scalar)
+def _mul(w: Writer, a: Value, b: Input) -> str:
+    w.require_one_dtype(a, b)
+    for field, scale in ((a, b), (b, a)):
+        if isinstance(field, Value) and isinstance(scale, Value) and _spreads(field, scale):
+            weight = scale.example.reshape(-1, *[1] * (field.rank - 1))
+            return w.op("Conv", field, w.constant(f"{scale.name}:filters", weight))
+    return w.op("Mul", a, b)
+
+
+def _spreads(field: Value, scale: Value) -> bool:
+    """Whether one channel is multiplied by a constant for each of many.
+
+    That is a 1×1 convolution, which leaves its result in the layout of the other convolutions.
+    """
+    one_channel = 3 <= field.rank <= 5 and field.shape[1] == 1 and not field.constant
+    per_channel = scale.shape[1:] == (1,) * (field.rank - 2) and scale.shape[:1] > (1,)
+    return one_channel and scale.constant and per_channel
+
+
+def _add(kind: str, w: Writer, a: Input, b: Input, alpha: float = 1) -> str:
+    w.require_one_dtype(a, b)
+    return w.op(kind, a, b if alpha == 1 else w.op("Mul", b, alpha))
+
+
+writes(aten.add.Tensor, aten.add.Scalar)(partial(_add, "Add"))
+writes(aten.sub.Tensor, aten.sub.Scalar)(partial(_add, "Sub"))
+writes(aten.rsub.Scalar)(lambda w, a, b, alpha=1: _add("Sub", w, b, a, alpha))
+
+
+@writes(aten.pow.Tensor_Scalar)
+def _pow(w: Writer, x: Value, exponent: float) -> str:
+    w.require_one_dtype(x)
+    return w.op("Mul", x, x) if exponent == 2 else w.op("Pow", x, float(exponent))
+
+
+@writes(aten.expm1.default)
+def _expm1(w: Writer, x: Value) -> str:
+    """tanh(x/2) (eˣ + 1), because eˣ − 1 would lose the digits of a small x."""
+    return w.op("Mul", w.op("Tanh", w.op("Mul", x, 0.5)), w.op("Add", w.op("Exp", x), 1.0))
+
+
+@writes(aten.log1p.default)
+def _log1p(w: Writer, x: Value) -> str:
+    """log(u) x / (u − 1) with u the rounded 1 + x (Kahan): its rounding cancels."""
+    u = w.op("Add", x, 1.0)
+    tiny = w.op("Equal", u, 1.0)
+    step = w.op("Where", tiny, 1.0, w.op("Sub", u, 1.0))
+    return w.op("Where", tiny, x, w.op("Div", w.op("Mul", w.op("Log", u), x), step))
+
+
+@writes(aten.clamp.default)
+def _clamp(w: Writer, x: Value, low: Input = None, high: Input = None, **bounds: Input) -> str:
+    return w.op("Clip", x, bounds.get("min", low), bounds.get("max", high))
+
+
+@writes(aten.elu.default)
+def _elu(w: Writer, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> str:
+    _require(scale == input_scale == 1, "a scaled elu")
+    return w.op("Elu", x, alpha=float(alpha))
+
+
+@writes(aten.softplus.default)
+def _softplus(w: Writer, x: Value, beta: float = 1, threshold: float = 20) -> str:
+    _require(beta == 1, "softplus with a beta")
+    return w.op("Softplus", x)
+
+
+@writes(aten.gelu.default)
+def _gelu(w: Writer, x: Value, *, approximate: str = "none") -> str:
+    _require(approximate == "none", "gelu by tanh")
+    twice = w.op("Add", w.op("Erf", w.op("Mul", x, math.sqrt(0.5))), 1.0)
+    return w.op("Mul", w.op("Mul", x, 0.5), twice)
+
+
+@writes(aten.dropout.default)
+def _dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
+    """In training mode only for Monte Carlo, which ``onesigma bench`` compares with one pass."""
+    if not train:
+        return x.name
+    return w.op("Dropout", x, rate, w.constant("True:flag", torch.tensor(True)))
+
+
+@writes(aten.feature_dropout.default)
+def _feature_dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
+    _require(not train, "dropout of channels in training mode")
+    return x.name
+
+
+@writes(aten.linear.default)
+def _linear(w: Writer, x: Value, weight: Value, bias: Value | None = None) -> str:
+    if x.rank == 2:
+        return w.op("Gemm", x, weight, bias, transB=1)
+    product = w.op("MatMul", x, w.op("Transpose", weight, perm=[1, 0]))
+    return product if bias is None else w.op("Add", product, bias)
+
+
+@writes(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+def _conv(
+    w: Writer,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sizes = (1,),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
+    groups: int = 1,
+) -> str:
+    sizes = {"strides": stride, "dilations": dilation}
+    return _convolve("Conv", w, x, weight, bias, padding, groups, sizes)
+
+
+@writes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def _conv_transpose(
+    w: Writer,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sizes = (1,),
+    padding: Sizes = (0,),
+    output_padding: Sizes = (0,),
+    groups: int = 1,
+    dilation: Sizes = (1,),
+) -> str:
+    sizes = {"strides": stride, "dilations": dilation, "output_padding": output_padding}
+    return _convolve("ConvTranspose", w, x, weight, bias, padding, groups, sizes)
+
+
+def _convolve(
+    kind: str,
+    w: Writer,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    padding: Sizes,
+    groups: int,
+    sizes: dict[str, Sizes],
+) -> str:
+    _require(x.rank == weight.rank, "a sample without a batch")
+    window = _window(x, padding, kernel_shape=weight.shape[2:], **sizes)
+    return w.op(kind, x, weight, bias, group=groups, **window)
+
+
+def _window(x: Value, padding: Sizes, **sizes: Sizes) -> dict[str, list[int]]:
+    """One number per dimension; PyTorch may give one for all of them."""
+    space = x.rank - 2
+    sizes |= {"pads": padding}
+    each = {name: list(n) * space if len(n) == 1 else list(n) for name, n in sizes.items()}
+    return each | {"pads": 2 * each["pads"]}
+
+
+@writes(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+def _avg_pool(
+    w: Writer,
+    x: Value,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    ceil: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> str:
+    _require(not ceil and divisor is None, "an average pool with a ceiling or a divisor")
+    window = _window(x, padding, kernel_shape=kernel, strides=stride or kernel)
+    return w.op("AveragePool", x, count_include_pad=int(count_include_pad), **window)
+
+
+@writes(aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default)
+def _max_pool(
+    w: Writer,
+    x: Value,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
+    ceil: bool = False,
+) -> str:
+    _require(not ceil, "a max pool with a ceiling")
+    sizes = {"kernel_shape": kernel, "strides": stride or kernel, "dilations": dilation}
+    return w.op("MaxPool", x, **_window(x, padding, **sizes))
+
+
+_ADAPTIVE = (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d)
+
+
+@writes(*(packet.default for packet in _ADAPTIVE))
+def _adaptive_avg_pool(w: Writer, x: Value, size: Sizes) -> str:
+    space = x.shape[2:]
+    wanted = list(size) * len(space) if len(size) == 1 else size
+    even = all(n % m == 0 for n, m in zip(space, wanted, strict=True))
+    _require(even, "an uneven adaptive pool")
+    kernel = [n // m for n, m in zip(space, wanted, strict=True)]
+    return w.op("AveragePool", x, kernel_shape=kernel, strides=kernel)
+
+
+@writes(aten.batch_norm.default)
+def _batch_norm(
+    w: Writer,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> str:
+    _require(not training, "batch norm in training mode")
+
+    def repeat(number: float) -> Value:
+        """ONNX wants weights where PyTorch leaves them out."""
+        numbers = torch.full_like(mean.example, number)
+        return w.constant(f"{number}x{len(numbers)}:{numbers.dtype}", numbers)
+
+    inputs = (x, weight or repeat(1.0), bias or repeat(0.0), mean, var)
+    return w.op("BatchNormalization", *inputs, epsilon=eps)
+
+
+@writes(aten.layer_norm.default)
+def _layer_norm(
+    w: Writer,
+    x: Value,
+    shape: Sizes,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> str:
+    _require(weight is not None, "layer norm without weights")
+    return w.op("LayerNormalization", x, weight, bias, axis=-len(shape), epsilon=eps)
+
+
+@writes(aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec)
+def _nearest(w: Writer, x: Value, size: Any, scales: Any) -> str:
+    return _resize(w, x, scales, "nearest", "asymmetric", nearest_mode="floor")
+
+
+@writes(aten.upsample_linear1d.vec, aten.upsample_bilinear2d.vec)
+def _linear_resize(w: Writer, x: Value, size: Any, align_corners: bool, scales: Any) -> str:
+    _require(not align_corners, "interpolation with aligned corners")
+    return _resize(w, x, scales, "linear", "half_pixel")
+
+
+def _resize(w: Writer, x: Value, scales: Any, mode: str, grid: str, **attributes: str) -> str:
+    _require(scales, "a resize to a given size")
+    factors = (1.0, 1.0, *scales)  # which ONNX takes in float32 whatever else is computed in
+    stored = w.constant(f"{factors}:factors", torch.tensor(factors, dtype=torch.float32))
+    attributes |= {"mode": mode, "coordinate_transformation_mode": grid}
+    return w.op("Resize", x, None, stored, **attributes)
+
+
+@writes(aten.sym_size.int)
+def _size(w: Writer, x: Value, dim: int) -> str:
+    return w.op("Shape", x, start=dim % x.rank, end=dim % x.rank + 1)
+
+
+@writes(aten.flatten.using_ints)
+def _flatten(w: Writer, x: Value, start: int = 0, end: int = -1) -> str:
+    start, end = start % x.rank, end % x.rank
+    return w.op("Reshape", x, [*([0] * start), -1, *x.shape[end + 1 :]])
+
+
+@writes(aten.squeeze.dim)
+def _squeeze(w: Writer, x: Value, dim: int) -> str:
+    _require(x.shape[dim] == 1, "squeezing what is not 1")
+    return w.op("Squeeze", x, [dim])
+
+
+@writes(aten.transpose.int)
+def _transpose(w: Writer, x: Value, first: int, second: int) -> str:
+    order = list(range(x.rank))
+    order[first], order[second] = order[second], order[first]
+    return _permute(w, x, order)
+
+
+@writes(aten.movedim.int)
+def _movedim(w: Writer, x: Value, source: int, target: int) -> str:
+    order = [dim for dim in range(x.rank) if dim != source % x.rank]
+    order.insert(target % x.rank, source % x.rank)
+    return _permute(w, x, order)
+
+
+@writes(aten.select.int)
+def _select(w: Writer, x: Value, dim: int, index: int) -> str:
+    return w.op("Gather", x, w.constant(f"{index}:index", torch.tensor(index)), axis=dim)
+
+
+@writes(aten.slice.Tensor)
+def _slice(
+    w: Writer, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> str:
+    _require(not isinstance(start, Value) and not isinstance(end, Value), "a computed slice")
+    return w.op("Slice", x, [start or 0], [_FAR if end is None else end], [dim], [step])
+
+
+@writes(aten.narrow.default)
+def _narrow(w: Writer, x: Value, dim: int, start: int, length: int) -> str:
+    _require(isinstance(start, int) and isinstance(length, int), "a computed slice")
+    start = start % x.shape[dim]
+    return w.op("Slice", x, [start], [start + length], [dim])
+
+
+@writes(aten.to.dtype, aten.to.dtype_layout, aten._to_copy.default)
+def _to(w: Writer, x: Value, dtype: torch.dtype | None = None, *_: Any, **__: Any) -> str:
+    if dtype in (None, x.example.dtype):
+        return x.name
+    kind = helper.np_dtype_to_tensor_dtype(torch.empty(0, dtype=dtype).numpy().dtype)
+    return w.op("Cast", x, to=kind)
