@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(result)
     if options.output is not None:
-        from onesigma.pages.audit_figure import layer_spread
+        from onesigma.pages.figures import draw_audit
 
         options.output.mkdir(parents=True, exist_ok=True)
         picture = options.output / "audit.png"
-        layer_spread(result.layers, picture, mean_noise=result.mean_noise)
+        draw_audit(result.layers, picture, mean_noise=result.mean_noise)
         print(f"Picture: {picture}", file=sys.stderr)

@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
         "live",
         "watch a sensor's stream go through a model, in the browser",
         description="Play a recorded or live stream through a converted model and show the signal, "
-        "the answers and the doubt on a local web page.\n\n" + _SOURCES,
+        "the answers and the uncertainty on a local web page.\n\n" + _SOURCES,
         example="onesigma live --demo --open\n"
         "  onesigma live model.onnx recording.csv --rate 50 --speed 2\n"
         "  my-sensor | onesigma live model.onnx - --rate 100",
@@ -65,7 +65,7 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from onesigma.pages.live.feed import open_feed
-    from onesigma.pages.live.run import run as serve
+    from onesigma.pages.live.server import serve
 
     if options.demo:
         from onesigma.lab.demo.live import demo
@@ -88,16 +88,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _model(options: argparse.Namespace) -> LiveModel:
-    from onesigma.pages.live.model import exported, opened_model
+    from onesigma.pages.live.model import from_opened, load_exported
     from onesigma.tables.scaling import Scaling
 
     settings = {
         "channels_last": options.channels_last,
-        "labels": labels_of(options),
+        "class_names": labels_of(options),
         "scaling": None if options.standardise is None else Scaling.read(options.standardise),
     }
     if Path(options.model).suffix.lower() == ".onnx":
-        return exported(Path(options.model), **settings)
+        return load_exported(Path(options.model), **settings)
     from onesigma.storage.opening import open_model
 
-    return opened_model(open_model(options.model), **settings)
+    return from_opened(open_model(options.model), **settings)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from onesigma.cli.options import (
@@ -29,8 +31,8 @@ def add(commands: Commands) -> None:
         "report",
         "one HTML page about your model on your data",
         description="What was converted, how faithful it is to Monte Carlo, how good answers and "
-        "doubt are (with labels), which inputs are most and least certain, what it costs: one HTML "
-        "file that needs nothing else.",
+        "uncertainty are (with labels), which inputs are most and least certain, what it costs: "
+        "one HTML file that needs nothing else.",
         example="onesigma report model.safetensors inputs.npy --labels-file labels.npy"
         "\n  onesigma report my.nets:make_cnn --weights cnn.pt watch.csv --window 250",
     )
@@ -66,25 +68,27 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from onesigma.pages.report.gather import gather
+    from onesigma.lab.bench import report_cost
+    from onesigma.pages.report.findings import gather
     from onesigma.pages.report.write import write
     from onesigma.tables.arrays import read_batch
 
-    truth = None if options.labels_file is None else read_batch(options.labels_file)
+    labels = None if options.labels_file is None else read_batch(options.labels_file)
     names = labels_of(options)
     model, converted, inputs, step = converted_with(options)
     found = gather(
         Path(model.name).name,
         converted,
         inputs,
-        None if truth is None else truth[::step],
+        None if labels is None else labels[::step],
         step=step,
-        classes=names or model.labels,
+        class_names=names or model.labels,
         passes=options.passes,
         risk=options.risk,
         progress=bar,
     )
-    write(found, options.output, command=shlex.join(["onesigma", *sys.argv[1:]]))
+    cost = report_cost.measure_cost(converted, found.inputs, partial(bar, label="timing"))
+    write(found, options.output, cost=cost, command=shlex.join(["onesigma", *sys.argv[1:]]))
     if options.json:
-        print_json(found.to_dict())
+        print_json(found.to_dict() | {"cost": cost if isinstance(cost, str) else asdict(cost)})
     print(f"Report: {options.output}", file=sys.stderr)

@@ -14,7 +14,7 @@ from onesigma.lab.datasets import watch
 from onesigma.lab.demo import checkpoint
 from onesigma.lab.demo.run import random_walk
 from onesigma.pages.live.feed import Feed
-from onesigma.pages.live.model import LiveModel, opened_model
+from onesigma.pages.live.model import LiveModel, from_opened
 from onesigma.storage.opening import Opened
 
 PERSON = 10  # of those whom the network never saw, the one it knows best
@@ -39,7 +39,7 @@ def demo() -> tuple[LiveModel, Feed]:
     converted = converted.with_abstain(rule)
     shape = (None, *watch.INPUT_SHAPE)
     opened = Opened("smartwatch network", converted, converted, watch.CLASS_NAMES, shape)
-    return opened_model(opened), _feed(data)
+    return from_opened(opened), _feed(data)
 
 
 def _feed(data: watch.Watch) -> Feed:

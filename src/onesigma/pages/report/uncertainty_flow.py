@@ -1,0 +1,142 @@
+"""How uncertainty grows through a network, and from which source it comes.
+
+One pass of the engine; at every node, over all elements and inputs,
+
+    signal = √mean(m²),   spread = √mean(v),   relative = spread / signal
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from onesigma.baselines.mc_dropout import seeded, with_dropout_on
+from onesigma.calibration.observation import RunningMoments
+from onesigma.conversion import uncertain
+from onesigma.converted import Converted
+from onesigma.engine import Propagate
+from onesigma.graph.capture import is_site
+from onesigma.graph.flow import PRIOR
+from onesigma.report import Entry
+from onesigma.rules.dropout import RATE_ARGUMENT
+from onesigma.values.gaussian import Gaussian
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One node of the graph, and what passes there; for signal and spread see above."""
+
+    entry: Entry  # its line of the conversion report; an input gets one made up
+    inputs: tuple[str, ...]  # names of the nodes it reads
+    shape: tuple[int, ...]  # of its output, without the batch
+    signal: float
+    spread: float
+
+    @property
+    def relative(self) -> float:
+        """Spread over signal: at 1 the uncertainty is as large as what it is about."""
+        if self.spread == 0:
+            return 0.0
+        return self.spread / self.signal if self.signal else math.inf
+
+
+@torch.no_grad()
+def uncertainty_flow(converted: Converted, inputs: Sequence[Tensor]) -> tuple[Stop, ...]:
+    """Every node that carries a tensor, in order."""
+    recorder = _Recorder(converted)
+    recorder.run(*uncertain(inputs, converted.input_var))
+    return tuple(recorder.stops.values())
+
+
+class _Recorder(Propagate):
+    """The engine, noting the figures of every node; values are not kept."""
+
+    def __init__(self, converted: Converted) -> None:
+        super().__init__(converted.source, **converted.settings.engine())
+        self.entries = {entry.node: entry for entry in converted.report.entries}
+        self.noisy_inputs = converted.input_var is not None
+        self.stops: dict[str, Stop] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        parts = _parts(value)
+        if n.op in ("placeholder", "call_function") and parts:
+            entry = self.entries.get(n.name) or self._of_input(n)
+            inputs = tuple(x.name for x in n.all_input_nodes if x.name in self.stops)
+            self.stops[n.name] = Stop(entry, inputs, tuple(parts[0][0].shape[1:]), *_sizes(parts))
+        return value
+
+    def _of_input(self, node: fx.Node) -> Entry:
+        status = "noise" if self.noisy_inputs else "certain"
+        note = PRIOR if self.noisy_inputs else ""
+        return Entry(node.name, "input", "input", "", "", status, note)
+
+
+def _parts(value: Any) -> list[tuple[Tensor, Tensor | None]]:
+    """Means and variances of a value, which may be a list of several."""
+    if isinstance(value, list | tuple):
+        return [part for each in value for part in _parts(each)]
+    if isinstance(value, Gaussian):
+        value = value.expanded()
+        return [(value.mean, value.var)]
+    return [(value, None)] if isinstance(value, Tensor) and value.dim() else []
+
+
+def _sizes(parts: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
+    """Signal and spread."""
+    count = sum(mean.numel() for mean, _ in parts)
+    squares = sum(float(mean.double().square().sum()) for mean, _ in parts)
+    variance = sum(float(var.double().sum()) for _, var in parts if var is not None)
+    return math.sqrt(squares / count), math.sqrt(variance / count)
+
+
+@torch.no_grad()
+def uncertainty_shares(
+    converted: Converted,
+    inputs: Tensor,
+    passes: int,
+    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+) -> dict[str, float]:
+    """The output's variance with one source of noise on at a time, as a share of their sum.
+
+    By node: a dropout, or the input if it has a prior. Measured by Monte Carlo and not by one
+    pass, because one pass leaves out what elements share, and that is more the earlier a dropout
+    stands. On the demo's network one pass would give the last of four dropouts 88 %; its share is
+    about half.
+    """
+    draws: dict[str, Callable[[], Tensor]] = {
+        site.node: partial(_output, _with_only(converted, site.node), inputs)
+        for site in converted.report.sites
+        if site.rate > 0
+    }
+    if converted.input_var is not None:
+        source, std = converted.source, converted.input_var.sqrt()
+        first = next(node for node in source.graph.nodes if node.op == "placeholder")
+        draws[first.name] = lambda: _output(source, inputs + std * torch.randn_like(inputs))
+    seen = {name: RunningMoments() for name in draws}
+    for index in progress(range(passes)):
+        for name, draw in draws.items():
+            with seeded(0, index, inputs.device):
+                seen[name].add(draw())
+    alone = {name: float(moments.var.mean()) for name, moments in seen.items()}
+    total = sum(alone.values())
+    return {name: variance / total for name, variance in alone.items()} if total else {}
+
+
+def _output(graph: fx.GraphModule, inputs: Tensor) -> Tensor:
+    logits: Tensor = graph(inputs)[0]
+    return logits
+
+
+def _with_only(converted: Converted, site: str) -> fx.GraphModule:
+    """The original with one dropout on."""
+    graph = with_dropout_on(converted.source, converted.settings.dropout)
+    for node in graph.graph.nodes:
+        if is_site(node) and node.name != site:
+            node.args = (*node.args[:RATE_ARGUMENT], 0.0, *node.args[RATE_ARGUMENT + 1 :])
+    graph.recompile()
+    return graph
