@@ -1,4 +1,4 @@
-"""The command as it is typed."""
+"""``onesigma live`` as it is typed."""
 
 import http.client
 import signal
@@ -16,7 +16,7 @@ from onesigma.cli import main as cli
 ON_A_DEVICE = (
     "import signal, sys; sys.modules['torch'] = None; "
     "signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from onesigma import cli; sys.exit(cli.main(sys.argv[1:]))"
+    "from onesigma.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
 

@@ -10,13 +10,13 @@ from torch import nn
 
 import onesigma
 from onesigma.cli import main as cli
-from onesigma.pages.report import cost
+from onesigma.lab.bench import report_cost
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cost, "measure", lambda *_, **__: "not timed in this test")
+    monkeypatch.setattr(report_cost, "measure_cost", lambda *_, **__: "not timed in this test")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))
     onesigma.save(onesigma.convert(model.eval(), torch.zeros(2, 6)), "model.safetensors")
@@ -51,6 +51,7 @@ def test_a_long_file_is_thinned_with_its_labels(
     figures = json.loads(capsys.readouterr().out)
     assert figures["figures"]["one pass"]["accuracy"] == pytest.approx(right)
     assert figures["audit"]["passes"] == 4
+    assert figures["cost"] == "not timed in this test"
     assert f"<b>{100 * right:.1f} %</b>of the answers are right" in page
 
 

@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
-from onesigma.pages.report.uncertainty_flow import uncertainty_flow, uncertainty_shares
 from pages.report.small_reports import Residual, converted, inputs, residual, seeded
 from torch import nn
+
+from onesigma.pages.report.uncertainty_flow import uncertainty_flow, uncertainty_shares
 
 
 def test_dropout_then_linear_by_hand() -> None:
