@@ -32,7 +32,7 @@ def test_progress_is_told_by_name() -> None:
         return range(told[label])
 
     find(residual(), inputs(2, 12), progress=progress)
-    assert told == {"audit": 4, "Monte Carlo": 1, "sources of uncertainty": 4}
+    assert told == {"audit": 4, "Monte Carlo": 1, "sources": 4}
 
 
 @pytest.mark.parametrize(

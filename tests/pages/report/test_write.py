@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture(scope="module", params=["classes", "numbers"])
 def opened(browser, request, tmp_path_factory):
-    """The page, and what went wrong in it: messages, errors, dialogs, and requests but the first."""
+    """The page, and what went wrong in it: messages, errors, dialogs, and further requests."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     write(labelled() if request.param == "classes" else regression(), path, cost=COST)
     page = browser.new_page()

@@ -21,12 +21,13 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     best: Collection[tuple[int, int]] = (),
-    mark: Callable[[str], str] = lambda name: "",
+    mark: Callable[[str], str | None] = lambda name: None,
+    kind: str = "",
 ) -> str:
-    """Numbers under their heads; the first column names the row.
+    """Cells under their heads; the first column names the row.
 
     Cells at `best` (row, column) are bold; `mark` gives a row or a column its class ("ours"
-    or "paper"), by its name.
+    or "paper"), by its name. The kind "words" is for prose instead of numbers.
     """
     body = []
     for number, (first, *rest) in enumerate(rows):
@@ -35,7 +36,7 @@ def table(
             for column, (name, text) in enumerate(zip(head[1:], rest, strict=True), 1)
         )
         body.append(f'<tr{_class(mark(first))}><th scope="row">{escape(first)}</th>{cells}</tr>')
-    return frame(_heads(head, mark), "".join(body))
+    return frame(_heads(head, mark), "".join(body), kind=kind)
 
 
 def words(head: Sequence[str], body: str) -> str:
@@ -63,7 +64,7 @@ def folded(title: str, content: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
-def _heads(names: Sequence[str], mark: Callable[[str], str] = lambda name: "") -> str:
+def _heads(names: Sequence[str], mark: Callable[[str], str | None] = lambda name: None) -> str:
     def breakable(name: str) -> str:
         """A long name breaks where its words meet, and not before its number."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "<wbr>", escape(name)).replace("-", "\u2011")

@@ -40,7 +40,10 @@ def open_feed(source: str, channels: int, *, columns: Columns = None, baud: int 
     path = Path(source)
     if path.suffix.lower() in _TABLES:
         feed = _begin(Feed(path.name, _read_table(path, channels, columns)), channels)
-        return replace(feed, rate=_wav_rate(path)) if path.suffix.lower() == ".wav" else feed
+        if path.suffix.lower() != ".wav":
+            return feed
+        with wave.open(source, "rb") as file:
+            return replace(feed, rate=file.getframerate())
     if source == "-":
         title, pieces = "standard input", _read(0)
     elif source.startswith("udp:"):
@@ -65,11 +68,6 @@ def _begin(feed: Feed, channels: int) -> Feed:
             "Choose columns with --columns."
         )
     return replace(feed, instants=chain([first], feed.instants), recorded=True)
-
-
-def _wav_rate(path: Path) -> float:
-    with wave.open(str(path), "rb") as file:
-        return file.getframerate()
 
 
 def _read(handle: int) -> Iterator[bytes]:

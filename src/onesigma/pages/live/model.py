@@ -98,13 +98,7 @@ def live_model(
     channels_last: bool = False,
     scaling: Scaling | None = None,
 ) -> LiveModel:
-    """Tried once on zeros, so that what does not fit is said at the start.
-
-    Raises:
-        InputError: the input shape is not known, or the class names are not one per class.
-        ModelError: the model is no classifier.
-        DataError: the scaling is for another number of channels.
-    """
+    """Tried once on zeros, so that what does not fit is refused at the start."""
     sizes = tuple(n for n in (shape or ())[1:] if n is not None)
     if shape is None or not sizes or len(sizes) != len(shape) - 1:
         raise InputError(f"{name}: the shape of its input must be known, except for the batch.")

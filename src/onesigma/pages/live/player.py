@@ -54,20 +54,14 @@ class Ring:
 
 
 class Player:
-    """The thread between a feed and its viewers.
-
-    Attributes:
-        ring: the last events: hello, frame …, end.
-        watched: set by the first viewer; a recording waits for it.
-        stop: set to end a recording early.
-    """
+    """The thread between a feed and its viewers."""
 
     def __init__(
         self, model: LiveModel, feed: Feed, *, rate: float, hop: int, speed: float = 1
     ) -> None:
-        self.ring = Ring(_KEPT_FRAMES)
-        self.watched = Event()
-        self.stop = Event()
+        self.ring = Ring(_KEPT_FRAMES)  # the last events: hello, frame …, end
+        self.watched = Event()  # set by the first viewer; a recording waits for it
+        self.stop = Event()  # set to end a recording early
         self._model, self._feed = model, feed
         self._rate, self._hop = rate, hop
         self._speed = speed if feed.recorded else 1.0

@@ -70,11 +70,7 @@ def serve(
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves what one player says, to so many viewers at most.
-
-    ``heartbeat`` seconds after a viewer left it is noticed; one that neither reads nor writes for
-    ``patience`` seconds gives its seat back.
-    """
+    """Serves what one player says; for ``heartbeat`` and ``patience`` see ``_Handler``."""
 
     daemon_threads = True  # Ctrl-C does not wait for viewers
 
@@ -120,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def setup(self) -> None:
+        """A viewer that hangs for so many seconds gives its seat back."""
         super().setup()
         self.connection.settimeout(self.server.patience)
 
@@ -145,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._begin("text/event-stream")
             self.wfile.write(b"retry: 2000\n" + player.hello())
             player.watched.set()
-            while True:
+            while True:  # writing is how a viewer that left is noticed
                 place, events = player.ring.after(place, self.server.heartbeat)
                 self.wfile.write(b"".join(events) or player.tick())
         finally:

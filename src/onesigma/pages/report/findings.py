@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +27,8 @@ RISK = 0.05
 _BATCH = 64
 # Inputs for the figures layer by layer: more than a hundred would change no digit shown.
 _MOST_AUDITED, _FEWEST_AUDITED = 100, 4
-Method: TypeAlias = Callable[[Tensor], Prediction]
-
-
-class Progress(Protocol):
-    """Wraps long work, with its name; as ``cli.options.bar``."""
-
-    def __call__(self, steps: Iterable[int], label: str) -> Iterable[int]: ...
+# Wraps the steps of long work, with its name; as ``cli.options.bar``.
+Progress = Callable[[Iterable[int], str], Iterable[int]]
 
 
 @dataclass(frozen=True)
@@ -156,7 +150,7 @@ def gather(
     risk: float | None = None,
     step: int = 1,
     elements: int = 50_000_000,
-    progress: Progress = lambda steps, label: steps,
+    progress: Progress = lambda steps, name: steps,
 ) -> Findings:
     """Measure a model with one input on real data, the batch first; see ``Findings``.
 
@@ -172,14 +166,12 @@ def gather(
     _check_names(class_names, ours)
     rule = _rule(converted, ours, labels, risk)
     some = _spread_out(converted, inputs, elements)
-    audited = audit(converted, some, passes=passes, progress=partial(progress, label="audit"))
+    audited = audit(converted, some, passes=passes, progress=lambda p: progress(p, "audit"))
     task = converted.settings.task
     predictions = {PLAIN: _predict(backbone(converted, task=task), converted, inputs), OURS: ours}
     if converted.report.sites:  # noise of the inputs alone is not what mc_dropout samples
         sampled = mc_dropout(converted, passes, task=task, max_rows=_BATCH)
-        label = partial(progress, label=SAMPLED)
-        predictions[SAMPLED] = _predict(sampled, converted, inputs, label)
-    sources = partial(progress, label="sources of uncertainty")
+        predictions[SAMPLED] = _predict(sampled, converted, inputs, progress)
     return Findings(
         name,
         converted,
@@ -188,7 +180,7 @@ def gather(
         None if class_names is None else tuple(class_names),
         predictions,
         uncertainty_flow(converted, [some]),
-        uncertainty_shares(converted, some, passes, sources),
+        uncertainty_shares(converted, some, passes, lambda p: progress(p, "sources")),
         audited,
         rule,
         passes,
@@ -212,13 +204,13 @@ def _whole_batches(
 
 @torch.no_grad()
 def _predict(
-    method: Method,
+    method: Callable[[Tensor], Prediction],
     converted: Converted,
     inputs: Tensor,
-    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+    progress: Progress = lambda steps, name: steps,
 ) -> Prediction:
     parts = torch.split(inputs, converted.settings.input_shapes[0][0] or _BATCH)
-    return Prediction.cat([method(parts[index]) for index in progress(range(len(parts)))])
+    return Prediction.cat([method(parts[i]) for i in progress(range(len(parts)), SAMPLED)])
 
 
 def _require_finite(prediction: Prediction) -> None:

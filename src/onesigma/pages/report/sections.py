@@ -14,7 +14,6 @@ from onesigma.calibration.comparison import Audit, LayerAudit
 from onesigma.converted import Converted
 from onesigma.pages.html.charts import Axis, Chart, Floats, sketches
 from onesigma.pages.html.page import facts, folded, frame, table
-from onesigma.pages.html.page import words as prose
 from onesigma.pages.report.findings import (
     OURS,
     PLAIN,
@@ -25,10 +24,11 @@ from onesigma.pages.report.findings import (
     Findings,
     to_array,
 )
-from onesigma.pages.report.words import LIMITS, TERMS, TEXTS
+from onesigma.pages.report.words import TERMS, TEXTS
 from onesigma.report import Report
 from onesigma.version import __version__
 
+Legend = list[tuple[str, str]]
 KINDS = {PLAIN: "plain", OURS: "ours", SAMPLED: "sampled"}
 _LOWER_IS_BETTER = {"NLL", "Brier", "ECE", "AURC", "RMSE", "mean error"}
 _IN_PERCENT = {"accuracy", "within 1 std", "within 2 std"}
@@ -97,7 +97,7 @@ def _ratio_ticks(low: float, high: float) -> str:
 def _layer(layer: LayerAudit, low: float, high: float) -> str:
     marks = (0.9, 1, 1.1, layer.low, layer.std_ratio, layer.high)
     left, one, right, begin, dot, end = (_ratio_place(mark, low, high) for mark in marks)
-    middle = _HEIGHT / 2
+    middle, op = _HEIGHT / 2, layer.op.removeprefix("aten.").partition(".")[0]
     cells = (
         f"{layer.std_ratio:.2f}",
         f"{layer.low:.2f}–{layer.high:.2f}",
@@ -105,7 +105,7 @@ def _layer(layer: LayerAudit, low: float, high: float) -> str:
         "–" if math.isnan(layer.correlation) else f"{layer.correlation:.2f}",
     )
     return (
-        f'<tr><th scope="row">{escape(layer.where)}<small>{escape(_short(layer.op))}</small></th>'
+        f'<tr><th scope="row">{escape(layer.where)}<small>{escape(op)}</small></th>'
         f'<td><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
         f"<title>{escape(layer.where)}: {layer.std_ratio:.2f} times Monte Carlo’s spread</title>"
         f'<rect class="band" x="{left}" width="{right - left:.1f}" height="{_HEIGHT}"/>'
@@ -114,10 +114,6 @@ def _layer(layer: LayerAudit, low: float, high: float) -> str:
         f'<circle cx="{dot}" cy="{middle}" r="4.5"/></svg></td>'
         f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     )
-
-
-def _short(op: str) -> str:
-    return op.removeprefix("aten.").partition(".")[0]
 
 
 def _output_facts(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -156,8 +152,9 @@ def show_answers(found: Findings) -> Iterator[str]:
             f'<p class="small">Bold is best. On {count:,} inputs the accuracy has a standard error '
             f"of {error:.1f} %: smaller differences may be chance, in the other figures too.</p>"
         )
-        charts = [_reliability(each), _risk(found, each), *charts]
-    yield _charts(charts)
+        legend = [(KINDS[name], name) for name in each]
+        charts = [_reliability(each, legend), _risk(found, each, legend), *charts]
+    yield f'<div class="charts">{"".join(charts)}</div>'
     if found.rule is not None:
         own = found.converted.abstain is found.rule
         yield f'<p class="rule">{escape(str(found.rule)).replace(chr(10), "<br>")}</p>'
@@ -170,12 +167,8 @@ def _figures(figures: dict[str, dict[str, float]], meaning: dict[str, str]) -> I
         [method, *(show_figure(n, own.get(n)) for n in names)] for method, own in figures.items()
     ]
     best = {(_best(figures, name), column) for column, name in enumerate(names, 1)}
-    yield table(["", *names], rows, best=best, mark=_mark_ours)
+    yield table(["", *names], rows, best=best, mark={OURS: "ours"}.get)
     yield _explain(meaning)
-
-
-def _mark_ours(name: str) -> str:
-    return "ours" if name == OURS else ""
 
 
 def show_figure(name: str, value: float | None) -> str:
@@ -193,15 +186,7 @@ def _best(figures: dict[str, dict[str, float]], name: str) -> int:
     return values.index(min(known)) if len(known) > 1 else -1
 
 
-def _charts(drawn: Iterable[str]) -> str:
-    return f'<div class="charts">{"".join(drawn)}</div>'
-
-
-def _legend(names: Iterable[str]) -> list[tuple[str, str]]:
-    return [(KINDS[name], name) for name in names]
-
-
-def _reliability(each: dict[str, Answers]) -> str:
+def _reliability(each: dict[str, Answers], legend: Legend) -> str:
     chart = Chart(Axis(0, 1, "confidence", True), Axis(0, 1, "share that is right", True))
     chart.line([(0, 0), (1, 1)], "ideal")
     for name, answers in each.items():
@@ -212,10 +197,10 @@ def _reliability(each: dict[str, Answers]) -> str:
         chart.line(zip(*at, strict=True), KINDS[name])
         share = bins.count[full] / bins.count.sum()
         chart.dots(zip(*at, share, strict=True), KINDS[name])
-    return chart.figure("Reliability diagram", TEXTS["reliability"], _legend(each))
+    return chart.figure("Reliability diagram", TEXTS["reliability"], legend)
 
 
-def _risk(found: Findings, each: dict[str, Answers]) -> str:
+def _risk(found: Findings, each: dict[str, Answers], legend: Legend) -> str:
     curves = {
         name: metrics.risk_coverage(answers.entropy, answers.wrong)
         for name, answers in each.items()
@@ -230,7 +215,7 @@ def _risk(found: Findings, each: dict[str, Answers]) -> str:
     if found.rule is not None:
         acted = float(found.rule(found.ours).double().mean())
         chart.upright(acted, f"acts on {100 * acted:.0f} %")
-    return chart.figure("Risk–coverage curve", TEXTS["risk_coverage"], _legend(each))
+    return chart.figure("Risk–coverage curve", TEXTS["risk_coverage"], legend)
 
 
 def _thin(x: Floats, y: Floats) -> Iterable[tuple[float, float]]:
@@ -255,7 +240,7 @@ def _epistemic(ours: Answers) -> str:
     return chart.figure("Epistemic part: is the input unfamiliar?", TEXTS["epistemic"], legend)
 
 
-def _histogram(x: Axis, values: Floats, ours: Answers) -> tuple[Chart, list[tuple[str, str]]]:
+def _histogram(x: Axis, values: Floats, ours: Answers) -> tuple[Chart, Legend]:
     """Shares of the right answers and of the wrong ones, each of its own group; or of all."""
     groups = {"ours": values}
     legend = [("ours", "all inputs")]
@@ -290,7 +275,7 @@ def _show_regression(found: Findings) -> Iterator[str]:
         yield from _figures(found.figures(), TERMS["number"])
         off = to_array((found.ours.mean - found.labels).abs())
         drawn.append(_error_curve(std, off.reshape(len(off), -1).mean(1)))
-    yield _charts(drawn)
+    yield f'<div class="charts">{"".join(drawn)}</div>'
 
 
 def _error_curve(std: Floats, error: Floats) -> str:
@@ -304,7 +289,7 @@ def _error_curve(std: Floats, error: Floats) -> str:
     )
     chart.line(_thin(kept[few:] / len(std), means[few:]), "ours")
     title = "Does the uncertainty find the large errors?"
-    return chart.figure(title, TEXTS["error_curve"], _legend([OURS]))
+    return chart.figure(title, TEXTS["error_curve"], [("ours", OURS)])
 
 
 def show_inputs(found: Findings) -> Iterator[str]:
@@ -344,8 +329,6 @@ def _card(found: Findings, index: int, drawing: str) -> str:
 
 def _class_lines(found: Findings, index: int) -> Iterator[str]:
     ours = found.ours
-    assert ours.entropy is not None
-    assert ours.epistemic is not None
     said = int(ours.label[index])
     yield f"<b>{escape(found.class_name(said))}</b> {100 * float(ours.confidence[index]):.0f} %"
     if found.labels is not None:
@@ -354,10 +337,8 @@ def _class_lines(found: Findings, index: int) -> Iterator[str]:
             yield '<span class="holds">right</span>'
         else:
             yield f'<span class="fails">wrong: {escape(found.class_name(true))}</span>'
-    yield (
-        f'<span class="small">entropy {float(ours.entropy[index]):.2f}, '
-        f"epistemic {float(ours.epistemic[index]):.2f}</span>"
-    )
+    entropy, epistemic = (to_array(each)[index] for each in (ours.entropy, ours.epistemic))
+    yield f'<span class="small">entropy {entropy:.2f}, epistemic {epistemic:.2f}</span>'
 
 
 def _number_lines(found: Findings, index: int) -> Iterator[str]:
@@ -381,7 +362,7 @@ def show_cost(converted: Converted, cost: Cost | str) -> Iterator[str]:
     for runtime in dict.fromkeys(row.runtime for row in cost.rows):
         head = (runtime, "time ÷ plain", "processor ÷ plain", "median, ms", "file, kB")
         rows = [_cost_cells(row) for row in cost.rows if row.runtime == runtime]
-        yield table(head, rows, mark=_mark_ours)
+        yield table(head, rows, mark={OURS: "ours"}.get)
     known += [("measured", TEXTS["measured"]), ("machine", cost.machine)]
     known += [(f"energy of {name}", text) for name, text in cost.energy]
     known += [(f"left out: {what}", why) for what, why in cost.skipped]
@@ -410,19 +391,11 @@ def show_assumptions(report: Report) -> Iterator[str]:
     rows: dict[str, list[str]] = {}
     for entry in report.approximate:
         place = f"{entry.module or entry.node} ({entry.op.removeprefix('aten.')})"
-        rows.setdefault(entry.note, []).append(place)
-    body = "".join(
-        f'<tr><th scope="row">{escape(note or "approximate")}</th>'
-        f"<td>{escape(', '.join(places))}</td></tr>"
-        for note, places in rows.items()
-    )
+        rows.setdefault(entry.note or "approximate", []).append(place)
     if rows:
-        yield prose(("assumption", "where"), body)
+        cells = [(note, ", ".join(places)) for note, places in rows.items()]
+        yield table(("assumption", "where"), cells, kind="words")
     yield "".join(f'<p class="small">Note: {escape(note)}</p>' for note in report.notes)
-
-
-def show_limits() -> Iterator[str]:
-    yield f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in LIMITS)}</ul>"
 
 
 def show_origin(found: Findings, command: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The page: all parts in their order, in one file."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -9,19 +9,16 @@ from onesigma.pages.html.page import page
 from onesigma.pages.report import sections
 from onesigma.pages.report.diagram import show_graph
 from onesigma.pages.report.findings import OURS, Cost, Findings
+from onesigma.pages.report.words import LIMITS
 from onesigma.storage.atomic import replacing
 
 
 def write(
     found: Findings, path: Path, *, cost: Cost | str | None = None, command: str = ""
 ) -> None:
-    """Write the report, whole or not at all.
+    """Write the report as one HTML file, whole or not at all.
 
-    Args:
-        found: what ``gather`` found.
-        path: the HTML file.
-        cost: times and sizes that were measured, or why not; see ``report_page``.
-        command: what was typed for it.
+    ``cost`` is what was measured, or why nothing was; ``command`` is what the user typed.
     """
     text = report_page(found, cost=cost, command=command)
     with replacing(path) as temporary:
@@ -29,33 +26,30 @@ def write(
 
 
 def report_page(found: Findings, *, cost: Cost | str | None = None, command: str = "") -> str:
-    """The page as text."""
     style = files("onesigma.pages.report").joinpath("report.css").read_text(encoding="utf-8")
     converted = found.converted
     parts = {
         "graph": ("What was converted", show_graph(found)),
         "fidelity": ("Is it what Monte Carlo would say?", sections.show_fidelity(found.audit)),
-        "answers": (
-            "How good are the answers, and the uncertainty?",
-            sections.show_answers(found),
-        ),
+        "answers": ("How good are answers and uncertainty?", sections.show_answers(found)),
         "inputs": ("Most and least certain inputs", sections.show_inputs(found)),
         "cost": ("What it costs", sections.show_cost(converted, cost or "not measured")),
         "assumptions": ("Assumptions", sections.show_assumptions(converted.report)),
-        "limits": ("Limits", sections.show_limits()),
+        "limits": ("Limits", ["<ul>", *(f"<li>{escape(text)}</li>" for text in LIMITS), "</ul>"]),
         "origin": ("How this page was made", sections.show_origin(found, command)),
     }
-    body = [_header(found), _cards(_headlines(found, cost))]
-    body += [_section(name, *part) for name, part in parts.items()]
-    title = f"{found.name}: answers and uncertainty"
-    return page(title, [f"<main>{''.join(body)}</main>"], style=style)
-
-
-def _section(name: str, title: str, content: Iterable[str]) -> str:
-    return (
+    body = "".join(
         f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>'
         f"{''.join(content)}</section>"
+        for name, (title, content) in parts.items()
     )
+    cards = "".join(
+        f'<a class="card" href="#{part}"><b>{escape(figure)}</b>{escape(text)}</a>'
+        for part, figure, text in _headlines(found, cost)
+    )
+    top = f'{_header(found)}<div class="cards headlines">{cards}</div>'
+    title = f"{found.name}: answers and uncertainty"
+    return page(title, [f"<main>{top}{body}</main>"], style=style)
 
 
 def _header(found: Findings) -> str:
@@ -69,14 +63,6 @@ def _header(found: Findings) -> str:
         f"its answer and its uncertainty in one pass, on {len(found.inputs):,} inputs{part} of "
         f"{shape} values {given} labels.</p></header>"
     )
-
-
-def _cards(headlines: Iterable[tuple[str, str, str]]) -> str:
-    cards = "".join(
-        f'<a class="card" href="#{part}"><b>{escape(figure)}</b>{escape(text)}</a>'
-        for part, figure, text in headlines
-    )
-    return f'<div class="cards headlines">{cards}</div>'
 
 
 def _headlines(found: Findings, cost: Cost | str | None) -> Iterator[tuple[str, str, str]]:
@@ -94,6 +80,5 @@ def _headlines(found: Findings, cost: Cost | str | None) -> Iterator[tuple[str, 
         acted = f"{100 * float(found.rule(found.ours).double().mean()):.0f} %"
         yield "answers", acted, f"of inputs acted on, for a risk of {100 * found.rule.risk:.3g} %"
     if isinstance(cost, Cost):
-        ours = [row for row in cost.rows if row.contender == OURS]
-        for row in ours[-1:]:
+        for row in [row for row in cost.rows if row.contender == OURS][-1:]:
             yield "cost", f"{row.ratio:.1f}×", f"the plain network’s time in {row.runtime}"
