@@ -159,7 +159,7 @@ def test_it_fits_the_screen_light_and_dark(browser):
             for scheme in ("light", "dark"):
                 page.set_viewport_size({"width": width, "height": 800})
                 page.emulate_media(color_scheme=scheme)
-                page.wait_for_function("chart.width === 2 * chart.clientWidth")
+                page.wait_for_function("() => chart.width === 2 * chart.clientWidth")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
                 background = page.evaluate("getComputedStyle(document.body).backgroundColor")
                 dark = sum(map(int, background.strip("rgb()").split(","))) < 3 * 128

@@ -138,7 +138,7 @@ def test_without_labels_it_says_what_they_would_add() -> None:
     said = plain_text(report_page(replace(labelled(), labels=None, rule=None)))
     assert "--labels-file y.npy" in said
     assert "Reliability diagram" not in said
-    assert "Entropy: the whole uncertainty" in said
+    assert "Entropy: total uncertainty" in said
     assert "of the answers are right" not in said
 
 
@@ -174,4 +174,4 @@ def test_an_answer_at_each_position() -> None:
 
 def test_noise_of_the_input_alone() -> None:
     model = converted(seeded(lambda: nn.Linear(5, 3)), 5, input_std=0.2)
-    assert "input: 100 % of the uncertainty" in report_page(find(model, inputs(5)))
+    assert "input: share 100 %" in report_page(find(model, inputs(5)))

@@ -122,7 +122,7 @@ def _draw_lanes(row: Row, stop: Stop, levels: dict[str, str], width: int) -> str
 def _what(stop: Stop, shares: dict[str, float]) -> str:
     op = stop.entry.op.removeprefix("aten.").partition(".")[0]
     if (share := shares.get(stop.entry.node)) is not None:
-        return f"{op}: {100 * share:.0f} % of the uncertainty"
+        return f"{op}: share {100 * share:.0f} %"
     return f"{op} → {' × '.join(map(str, stop.shape))}" if stop.shape else op
 
 

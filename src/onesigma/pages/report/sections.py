@@ -201,10 +201,7 @@ def _reliability(each: dict[str, Answers], legend: Legend) -> str:
 
 
 def _risk(found: Findings, each: dict[str, Answers], legend: Legend) -> str:
-    curves = {
-        name: metrics.risk_coverage(answers.entropy, answers.wrong)
-        for name, answers in each.items()
-    }
+    curves = {name: metrics.risk_coverage(a.entropy, a.wrong) for name, a in each.items()}
     # The first few answers make the curve jump: 1 wrong of 2 is half.
     few = max(1, len(each[OURS].entropy) // 50)
     highest = max(float(risk[few:].max(initial=0.02)) for _, risk in curves.values())
@@ -231,7 +228,7 @@ def _entropies(found: Findings, ours: Answers) -> str:
     rule = found.rule
     if rule is not None and rule.score == "entropy" and math.isfinite(rule.threshold):
         chart.upright(rule.threshold, "abstain above")
-    return chart.figure("Entropy: the whole uncertainty", TEXTS["entropy"], legend)
+    return chart.figure("Entropy: total uncertainty", TEXTS["entropy"], legend)
 
 
 def _epistemic(ours: Answers) -> str:
@@ -360,7 +357,7 @@ def show_cost(converted: Converted, cost: Cost | str) -> Iterator[str]:
         yield facts([*known, ("time", escape(cost))])
         return
     for runtime in dict.fromkeys(row.runtime for row in cost.rows):
-        head = (runtime, "time ÷ plain", "processor ÷ plain", "median, ms", "file, kB")
+        head = (runtime, "time ÷ plain", "processor time ÷ plain", "median, ms", "file, kB")
         rows = [_cost_cells(row) for row in cost.rows if row.runtime == runtime]
         yield table(head, rows, mark={OURS: "ours"}.get)
     known += [("measured", TEXTS["measured"]), ("machine", cost.machine)]
