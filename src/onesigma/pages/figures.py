@@ -1,19 +1,14 @@
 """Figures for files, drawn with matplotlib: the audit layer by layer, and how figures are saved."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from onesigma.calibration.comparison import LayerAudit
 from onesigma.storage.atomic import replacing
-
-if TYPE_CHECKING:
-    from onesigma.calibration.comparison import LayerAudit
 
 INK, SOFT, BLUE, ORANGE, BAND = "#222222", "#555555", "#0072B2", "#D55E00", "#E8F1F8"
 

@@ -7,12 +7,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 # Of a chart, in its own units.
 _WIDTH, _HEIGHT = 420, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 28, 44

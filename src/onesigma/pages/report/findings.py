@@ -167,18 +167,13 @@ def gather(
     rule = _rule(converted, ours, labels, risk)
     some = _spread_out(converted, inputs, elements)
     audited = audit(converted, some, passes=passes, progress=lambda p: progress(p, "audit"))
-    task = converted.settings.task
-    predictions = {PLAIN: _predict(backbone(converted, task=task), converted, inputs), OURS: ours}
-    if converted.report.sites:  # noise of the inputs alone is not what mc_dropout samples
-        sampled = mc_dropout(converted, passes, task=task, max_rows=_BATCH)
-        predictions[SAMPLED] = _predict(sampled, converted, inputs, progress)
     return Findings(
         name,
         converted,
         inputs,
         labels,
         None if class_names is None else tuple(class_names),
-        predictions,
+        _compare_methods(converted, inputs, ours, passes, progress),
         uncertainty_flow(converted, [some]),
         uncertainty_shares(converted, some, passes, lambda p: progress(p, "sources")),
         audited,
@@ -200,6 +195,17 @@ def _whole_batches(
     if labels is not None and len(labels) != len(inputs):
         raise InputError(f"{len(labels)} labels for {len(inputs)} inputs: give one for each.")
     return inputs[:count], None if labels is None else labels[:count]
+
+
+def _compare_methods(
+    converted: Converted, inputs: Tensor, ours: Prediction, passes: int, progress: Progress
+) -> dict[str, Prediction]:
+    task = converted.settings.task
+    found = {PLAIN: _predict(backbone(converted, task=task), converted, inputs), OURS: ours}
+    if converted.report.sites:  # noise of the inputs alone is not what mc_dropout samples
+        sampled = mc_dropout(converted, passes, task=task, max_rows=_BATCH)
+        found[SAMPLED] = _predict(sampled, converted, inputs, progress)
+    return found
 
 
 @torch.no_grad()
