@@ -136,7 +136,7 @@ def test_a_cost_that_was_not_measured(cost: str | None) -> None:
 
 def test_without_labels_it_says_what_they_would_add() -> None:
     said = plain_text(report_page(replace(labelled(), labels=None, rule=None)))
-    assert "--labels-file y.npy" in said
+    assert "--labels y.npy" in said
     assert "Reliability diagram" not in said
     assert "Entropy: total uncertainty" in said
     assert "of the answers are right" not in said
@@ -154,7 +154,7 @@ def test_regression() -> None:
     assert rows(made, "plain network")[0][2:] == ["–"] * 3
     assert "Does the uncertainty find the large errors?" in made
     assert "Entropy" not in made
-    assert "--labels-file" in report_page(replace(regression(), labels=None))
+    assert "--labels" in report_page(replace(regression(), labels=None))
 
 
 def dense() -> nn.Module:
