@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 import onesigma
-from onesigma.exporters.c import Generated, generate, verify
+from onesigma.exporters.c import Generated, generate
+from onesigma.lab import c_verify as verify
 from onesigma.lab.bench.network import INPUT_SHAPE, paper_cnn
 from onesigma.lab.bench.programs import plain
 from onesigma.lab.demo import checkpoint

@@ -10,7 +10,7 @@ from torch import nn
 
 import onesigma
 from onesigma.cli import main as cli
-from onesigma.pages.report import cost
+from onesigma.lab.bench import report_cost
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_audit_explains_bad_input(content, says, folder, capsys):
 
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "measure", lambda *_, **__: "not timed in this test")
+    monkeypatch.setattr(report_cost, "measure_cost", lambda *_, **__: "not timed in this test")
 
 
 REPORT = ["report", "model.safetensors", "x.npy", "--labels", "y.npy", "--passes", "4"]

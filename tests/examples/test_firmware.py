@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("onnx")
 
-from onesigma.exporters.c import verify
+from onesigma.lab import c_verify as verify
 from onesigma.lab.datasets import watch
 
 FOLDER = Path(__file__).parents[2] / "examples" / "firmware"

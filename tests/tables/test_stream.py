@@ -85,7 +85,7 @@ def test_columns_that_a_line_lacks():
 def test_no_pytorch_is_imported():
     """By the tables, the command line and the live view."""
     code = (
-        "import sys, onesigma.pages.live.run, onesigma.cli.main, onesigma.tables.answers; "
+        "import sys, onesigma.pages.live.server, onesigma.cli.main, onesigma.tables.answers; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

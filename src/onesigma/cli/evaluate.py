@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from onesigma.cli import options
@@ -33,11 +35,11 @@ def _run_audit(args: argparse.Namespace) -> None:
     else:
         print(result)
     if args.output is not None:
-        from onesigma.pages.audit_figure import layer_spread
+        from onesigma.pages.figures import draw_audit
 
         args.output.mkdir(parents=True, exist_ok=True)
         picture = args.output / "audit.png"
-        layer_spread(result.layers, picture, mean_noise=result.mean_noise)
+        draw_audit(result.layers, picture, mean_noise=result.mean_noise)
         print(f"Picture: {picture}", file=sys.stderr)
 
 
@@ -62,7 +64,8 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
 def _run_report(args: argparse.Namespace) -> None:
     import torch
 
-    from onesigma.pages.report.gather import gather
+    from onesigma.lab.bench import report_cost
+    from onesigma.pages.report.findings import gather
     from onesigma.pages.report.write import write
 
     if args.risk is not None and args.labels is None:
@@ -76,14 +79,17 @@ def _run_report(args: argparse.Namespace) -> None:
         inputs,
         None if labels is None else labels[::step],
         step=step,
-        classes=class_names or model.class_names,
+        class_names=class_names or model.class_names,
         passes=args.passes,
         risk=args.risk,
         progress=options.show_progress,
     )
-    write(found, args.output, command=shlex.join(["onesigma", *sys.argv[1:]]))
+    timing = partial(options.show_progress, label="timing")
+    cost = report_cost.measure_cost(converted, found.inputs, timing)
+    write(found, args.output, cost=cost, command=shlex.join(["onesigma", *sys.argv[1:]]))
     if args.json:
-        options.print_json(found.to_dict())
+        told = cost if isinstance(cost, str) else asdict(cost)
+        options.print_json(found.to_dict() | {"cost": told})
     print(f"Report: {args.output}", file=sys.stderr)
 
 

@@ -46,7 +46,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     from onesigma.pages.live.feed import open_feed
-    from onesigma.pages.live.run import run as serve
+    from onesigma.pages.live.server import serve
 
     if args.demo:
         from onesigma.lab.demo.live import demo
@@ -69,16 +69,16 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _open_live_model(args: argparse.Namespace) -> LiveModel:
-    from onesigma.pages.live.model import exported, opened_model
+    from onesigma.pages.live.model import from_opened, load_exported
 
     settings: dict[str, Any] = {
         "channels_last": args.channels_last,
-        "labels": options.read_class_names(args),
+        "class_names": options.read_class_names(args),
         "scaling": options.read_scaling(args),
     }
     if Path(args.model).suffix.lower() == ".onnx":
-        return exported(Path(args.model), **settings)
-    return opened_model(open_model(args.model), **settings)
+        return load_exported(Path(args.model), **settings)
+    return from_opened(open_model(args.model), **settings)
 
 
 LIVE = Command(

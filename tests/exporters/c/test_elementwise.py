@@ -9,8 +9,9 @@ pytest.importorskip("onnxruntime")
 
 from exporters.c.c_models import Model, needs_gcc
 
-from onesigma.exporters.c import generate, verify
+from onesigma.exporters.c import generate
 from onesigma.exporters.c.elementwise import expression, literal
+from onesigma.lab import c_verify as verify
 
 
 def test_literals_are_exact_and_negative_ones_stand_in_brackets():

@@ -24,7 +24,8 @@ from exporters.c.c_models import (  # noqa: E402
     needs_gcc,
 )
 
-from onesigma.exporters.c import generate, verify  # noqa: E402
+from onesigma.exporters.c import generate  # noqa: E402
+from onesigma.lab import c_verify as verify  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,8 @@ from onesigma.runtime.comparison import mismatch
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onesigma.exporters.c import generate, verify  # noqa: E402
+from onesigma.exporters.c import generate  # noqa: E402
+from onesigma.lab import c_verify as verify  # noqa: E402
 
 BATCHES = (1, 3, 8)
 # MNN interpolates in an order of its own.

@@ -29,7 +29,7 @@ def stream():
 
 def test_every_exercise_is_played_and_named(stream):
     model, feed, _ = stream
-    assert model.labels == watch.CLASS_NAMES
+    assert model.class_names == watch.CLASS_NAMES
     assert [name for _, name in feed.notes if name != live.DRIFT] == list(watch.CLASS_NAMES)
     assert live.PERSON in watch.TEST_SUBJECTS
     assert feed.recorded
@@ -45,5 +45,5 @@ def test_the_doubt_rises_where_the_sensor_drifts(stream):
         assert during > 2 * np.mean([getattr(answer, score) for _, answer in known])
     acts = [answer.entropy[0] < model.threshold for _, answer in known]
     assert np.mean(acts) > 0.6
-    right = [model.labels[answer.label[0]] == name for name, answer in known]
+    right = [model.class_names[answer.label[0]] == name for name, answer in known]
     assert np.mean(right) > 0.8

@@ -15,7 +15,7 @@ LENGTH, CHANNELS = 4, 2
 
 
 def predict(x):
-    """By the mean of the first channel; half of the doubt is epistemic."""
+    """By the mean of the first channel; half of the uncertainty is epistemic."""
     loud = 1 / (1 + np.exp(-x[:, 0].mean(-1, keepdims=True)))
     probs = np.concatenate([1 - loud, loud], 1)
     entropy = -(probs * np.log(probs)).sum(1)
@@ -24,7 +24,7 @@ def predict(x):
 
 def loud_model(**settings) -> LiveModel:
     shape = (None, CHANNELS, LENGTH)
-    return live_model("stand-in", shape, predict, labels=("quiet", "loud"), **settings)
+    return live_model("stand-in", shape, predict, class_names=("quiet", "loud"), **settings)
 
 
 def instants(levels):
@@ -37,10 +37,10 @@ def feed(levels, **settings) -> Feed:
 
 
 @contextmanager
-def serving(source, **settings):
+def serving(source, rule=None, **settings):
     """A server for that feed, whose player is not yet started."""
-    player = Player(loud_model(**settings), source, rate=50, hop=4)
-    with LiveServer(player) as server:
+    player = Player(loud_model(rule=rule), source, rate=50, hop=4)
+    with LiveServer(player, **settings) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             yield server

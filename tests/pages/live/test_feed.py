@@ -91,14 +91,14 @@ def test_udp_on_loopback():
             sender.sendto(text, ("127.0.0.1", port))
     assert numbers(feed, 3) == ROWS
     assert (feed.recorded, feed.lines.bad) == (False, 1)
-    with pytest.raises(InputError, match="no port that can be listened on"):
+    with pytest.raises(InputError, match="this port cannot be listened on"):
         open_feed(f"udp:{port}", 2)  # taken
     feed.instants.close()
 
 
 @pytest.mark.parametrize("name", ["udp:", "udp:x", "udp:-1", "udp:70000"])
 def test_no_such_port(name):
-    with pytest.raises(InputError, match="no port that can be listened on"):
+    with pytest.raises(InputError, match="this port cannot be listened on"):
         open_feed(name, 2)
 
 

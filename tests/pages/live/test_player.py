@@ -1,7 +1,8 @@
-"""From instants to events."""
+"""From instants to events, and how the last events are kept for readers."""
 
 import json
 import math
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from pages.live.stand_in import feed, instants, loud_model, predict
 from onesigma.errors import DataError
 from onesigma.pages.live.feed import Feed
 from onesigma.pages.live.model import live_model
-from onesigma.pages.live.player import Player
+from onesigma.pages.live.player import Player, Ring
 from onesigma.tables.stream import Lines
 
 LEVELS = [-5] * 4 + [0] * 4 + [5] * 4
@@ -71,7 +72,7 @@ def test_what_a_page_is_told_first():
     source = feed(LEVELS, recorded=True, names=("x", "y"), notes=[(0, "loud"), (100, "what?")])
     player = Player(loud_model(rule=rule), source, rate=50, hop=2)
     hello = json.loads(player.hello().decode().split("data: ")[1])
-    assert hello["labels"] == ["quiet", "loud"]
+    assert hello["class_names"] == ["quiet", "loud"]
     assert hello["names"] == ["x", "y"]
     assert (hello["window"], hello["hop"], hello["point"]) == (0.08, 0.04, 0.02)
     assert hello["most"] == pytest.approx(math.log(2))
@@ -170,3 +171,41 @@ def test_memory_is_bounded():
     _, found = player.ring.after(0, timeout=0)
     assert len(found) == 2400  # while the stream had more frames than that
     assert sum(map(len, found)) < 1 << 20
+
+
+def test_a_late_reader_gets_what_is_still_there():
+    ring = Ring(3)
+    for number in range(5):
+        ring.append(b"%d" % number)
+    assert ring.after(0, timeout=0) == (5, [b"2", b"3", b"4"])
+    assert ring.after(4, timeout=0) == (5, [b"4"])
+    assert ring.after(5, timeout=0) == (5, [])
+
+
+def test_a_slow_reader_does_not_make_it_grow():
+    ring = Ring(10)
+    place, _ = ring.after(0, timeout=0)
+    for _ in range(1000):
+        ring.append(bytes(100))
+    place, events = ring.after(place, timeout=0)
+    assert place == 1000
+    assert len(events) == 10
+
+
+def test_readers_keep_their_own_places():
+    ring = Ring(10)
+    ring.append(b"a")
+    first, _ = ring.after(0, timeout=0)
+    ring.append(b"b")
+    assert ring.after(first, timeout=0) == (2, [b"b"])
+    assert ring.after(0, timeout=0) == (2, [b"a", b"b"])
+
+
+def test_a_reader_waits():
+    ring = Ring(10)
+    found = []
+    reader = Thread(target=lambda: found.append(ring.after(0, timeout=30)))
+    reader.start()
+    ring.append(b"a")
+    reader.join()
+    assert found == [(1, [b"a"])]

@@ -9,8 +9,7 @@ import pytest
 from pages.live.stand_in import feed, serving
 
 from onesigma.errors import InputError
-from onesigma.pages.live import server as server_module
-from onesigma.pages.live.server import LiveServer
+from onesigma.pages.live.server import SCRIPTS, LiveServer
 
 
 @contextmanager
@@ -40,17 +39,24 @@ def to_the_end(server):
     return names
 
 
+@pytest.fixture(scope="module")
+def idle():
+    """A server whose player never starts."""
+    with serving(feed([1.0] * 8)) as server:
+        yield server
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
         ("/", "text/html"),
         ("/live.css", "text/css"),
         ("/page.css", "text/css"),
-        *((f"/{name}", "text/javascript") for name in server_module._SCRIPTS),
+        *((f"/{name}", "text/javascript") for name in SCRIPTS),
     ],
 )
-def test_the_page_and_its_parts(path, kind):
-    with serving(feed([1.0] * 8)) as server, answered(server, path) as response:
+def test_the_page_and_its_parts(idle, path, kind):
+    with answered(idle, path) as response:
         content = response.read()
         assert response.status == 200
         assert response.headers["Content-Type"] == f"{kind}; charset=utf-8"
@@ -59,41 +65,35 @@ def test_the_page_and_its_parts(path, kind):
         assert len(content) == int(response.headers["Content-Length"]) > 300
         assert b"http://" not in content.replace(b"http://www.w3.org/2000/svg", b"")
         assert b"https://" not in content
+        assert b"doubt" not in content.lower()
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "/../live/run.py", "/run.py", "/?x", "/%2e%2e/"])
-def test_nothing_else_is_served(path):
-    with serving(feed([1.0] * 8)) as server:
-        assert status(server, path) == 404
+@pytest.mark.parametrize("path", ["/etc/passwd", "/../live/feed.py", "/feed.py", "/?x", "/%2e%2e/"])
+def test_nothing_else_is_served(idle, path):
+    assert status(idle, path) == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_can_be_sent(method):
-    with serving(feed([1.0] * 8)) as server:
-        assert status(server, "/events", method) == 501
+def test_nothing_can_be_sent(idle, method):
+    assert status(idle, "/events", method) == 501
 
 
-def test_only_this_machine_is_listened_to():
-    with serving(feed([1.0] * 8)) as server:
-        assert server.server_address[0] == "127.0.0.1"
-        assert server.url == f"http://127.0.0.1:{server.server_port}/"
+def test_only_this_machine_is_listened_to(idle):
+    assert idle.server_address[0] == "127.0.0.1"
+    assert idle.url == f"http://127.0.0.1:{idle.server_port}/"
 
 
-def test_a_name_that_was_rebound_to_us_is_refused():
-    with serving(feed([1.0] * 8)) as server:
-        port = server.server_port
-        for path in ("/", "/events", "/live.js"):
-            for host in (f"evil.example:{port}", "127.0.0.1", f"127.0.0.1.evil.example:{port}", ""):
-                assert status(server, path, Host=host) == 421
-        for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
-            assert status(server, "/", Host=host) == 200
+def test_a_name_that_was_rebound_to_us_is_refused(idle):
+    port = idle.server_port
+    for path in ("/", "/events", "/live.js"):
+        for host in (f"evil.example:{port}", "127.0.0.1", f"127.0.0.1.evil.example:{port}", ""):
+            assert status(idle, path, Host=host) == 421
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        assert status(idle, "/", Host=host) == 200
 
 
-def test_a_request_without_a_host_is_refused():
-    with (
-        serving(feed([1.0] * 8)) as server,
-        socket.create_connection(server.server_address) as connection,
-    ):
+def test_a_request_without_a_host_is_refused(idle):
+    with socket.create_connection(idle.server_address) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert b" 421 " in connection.recv(1000)
 
@@ -116,28 +116,23 @@ def test_a_recording_waits_for_a_viewer():
         assert to_the_end(server)[-1] == "end"
 
 
-def test_too_many_viewers(monkeypatch):
-    monkeypatch.setattr(server_module, "_MOST_VIEWERS", 1)
-    with serving(feed([1.0] * 8)) as server, answered(server, "/events") as response:
+def test_too_many_viewers():
+    with serving(feed([1.0] * 8), viewers=1) as server, answered(server, "/events") as response:
         response.readline()
         assert status(server, "/events") == 503
         assert status(server, "/") == 200
 
 
-def test_a_viewer_that_left_gives_its_seat_back(monkeypatch):
-    monkeypatch.setattr(server_module, "_MOST_VIEWERS", 1)
-    monkeypatch.setattr(server_module, "_HEARTBEAT", 0.01)
-    with serving(feed([1.0] * 8)) as server:
+def test_a_viewer_that_left_gives_its_seat_back():
+    with serving(feed([1.0] * 8), viewers=1, heartbeat=0.01) as server:
         with answered(server, "/events") as response:
             response.readline()
         assert server.seats.acquire(timeout=30)
 
 
-def test_a_viewer_that_does_not_read_hurts_nobody(monkeypatch):
-    monkeypatch.setattr(server_module._Handler, "timeout", 1)
-    monkeypatch.setattr(server_module, "_HEARTBEAT", 0.01)
-    monkeypatch.setattr(server_module, "_MOST_VIEWERS", 2)
-    with serving(feed([1.0] * 4000)) as server, socket.socket() as lazy:
+def test_a_viewer_that_does_not_read_hurts_nobody():
+    settings = {"viewers": 2, "heartbeat": 0.01, "patience": 0.3}
+    with serving(feed([1.0] * 4000), **settings) as server, socket.socket() as lazy:
         for end, buffer in ((server.socket, socket.SO_SNDBUF), (lazy, socket.SO_RCVBUF)):
             end.setsockopt(socket.SOL_SOCKET, buffer, 4096)  # full after a few events
         lazy.connect(server.server_address)
@@ -149,6 +144,6 @@ def test_a_viewer_that_does_not_read_hurts_nobody(monkeypatch):
             assert server.seats.acquire(timeout=30)
 
 
-def test_a_port_that_is_taken_is_explained():
-    with serving(feed([1.0] * 8)) as server, pytest.raises(InputError, match="cannot be used"):
-        LiveServer(server.player, server.server_port)
+def test_a_port_that_is_taken_is_explained(idle):
+    with pytest.raises(InputError, match="cannot be used"):
+        LiveServer(idle.player, idle.server_port)

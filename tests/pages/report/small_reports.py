@@ -1,8 +1,5 @@
 """Small models and their findings, made once."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,16 +8,22 @@ from torch import Tensor, nn
 
 import onesigma
 from onesigma.converted import Converted
-from onesigma.lab.bench.bench import Plan
-from onesigma.pages.report import cost
-from onesigma.pages.report.gather import Findings, gather
+from onesigma.pages.report.findings import OURS, PLAIN, Cost, CostRow, Findings, gather
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NAMES = ("walk", HOSTILE, "run & jump")
 COUNT, PASSES = 60, 40
-UNTIMED = "not timed in this test"
-# In place of the real one, which takes seconds.
-QUICK = Plan(("eager",), (1,), (1,), repeats=6, seconds=0.05, processes=0)
+COST = Cost(
+    "a small machine",
+    (
+        CostRow(PLAIN, "PyTorch", 1.0, 0.0, 1.0, 0.5, None),
+        CostRow(OURS, "PyTorch", 3.456, 0.12, 3.4, 1.7, None),
+        CostRow("MC dropout, 30 passes", "PyTorch", 31.23, 4.5, 29.9, 15.0, None),
+        CostRow(OURS, "ONNX Runtime", 2.22, None, 2.2, 0.2, 1234.5),
+    ),
+    energy=((OURS, "1.50 mJ per answer in PyTorch"),),
+    skipped=(("OpenVINO", f"not installed ({HOSTILE})"),),
+)
 
 
 class Residual(nn.Module):
@@ -64,25 +67,19 @@ def labels() -> Tensor:
     return torch.where(torch.arange(COUNT) % 4 == 0, (said + 1) % 3, said)
 
 
-def found(model: Converted, x: Tensor, truth: Tensor | None = None, **options: Any) -> Findings:
-    """Without timing."""
-    measure = cost.measure
-    cost.measure = lambda *_, **__: UNTIMED  # type: ignore[assignment]
-    try:
-        return gather("m.safetensors", model, x, truth, passes=PASSES, **options)
-    finally:
-        cost.measure = measure
+def find(model: Converted, x: Tensor, truth: Tensor | None = None, **options: Any) -> Findings:
+    """With few passes, where figures of Monte Carlo do not matter."""
+    return gather("m.safetensors", model, x, truth, **{"passes": 4} | options)
 
 
 @cache
 def labelled() -> Findings:
-    made = found(residual(), inputs(2, 12), labels(), classes=NAMES, risk=0.2)
-    return replace(made, times=cost.measure(residual(), inputs(2, 12), plan=QUICK))
+    options = {"class_names": NAMES, "risk": 0.2, "passes": PASSES}
+    return find(residual(), inputs(2, 12), labels(), **options)
 
 
 @cache
 def regression() -> Findings:
     layers = (nn.Linear(5, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 2))
     model = converted(seeded(lambda: nn.Sequential(*layers)), 5, task="regression")
-    truth = inputs(2, count=COUNT)
-    return found(model, inputs(5), truth)
+    return find(model, inputs(5), inputs(2))

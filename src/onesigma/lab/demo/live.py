@@ -14,7 +14,7 @@ from onesigma.lab.datasets import watch
 from onesigma.lab.demo import checkpoint
 from onesigma.lab.demo.run import random_walk
 from onesigma.pages.live.feed import Feed
-from onesigma.pages.live.model import LiveModel, opened_model
+from onesigma.pages.live.model import LiveModel, from_opened
 from onesigma.storage.opening import wrap_converted
 
 PERSON = 10  # of those whom the network never saw, the one it knows best
@@ -38,7 +38,7 @@ def demo() -> tuple[LiveModel, Feed]:
         rule = threshold(converted(data.validation.inputs), data.validation.labels)
     converted = converted.with_abstain(rule)
     opened = wrap_converted("smartwatch network", converted, watch.CLASS_NAMES)
-    return opened_model(opened), _feed(data)
+    return from_opened(opened), _feed(data)
 
 
 def _feed(data: watch.Watch) -> Feed:

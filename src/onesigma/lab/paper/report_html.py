@@ -18,14 +18,8 @@ from onesigma.lab.paper.conditions import CLEAN
 from onesigma.lab.paper.goals import SAMPLED, Goal, goals, tally
 from onesigma.lab.paper.methods import COLUMNS, OURS, PLAIN
 from onesigma.lab.paper.summary import Result
-from onesigma.pages.html.page import (
-    drawing,
-    facts,
-    folded,
-    page,
-    table,
-    words,
-)
+from onesigma.lab.paper.svg_drawing import drawing
+from onesigma.pages.html.page import facts, folded, page, table, words
 
 TITLES = {
     "hhar": "Activities from motion spectra",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from onesigma.pages.figure_file import save
+from onesigma.pages.figures import save
 
 INK, SOFT, FAINT, QUIET = "#222222", "#555555", "#B0B0B0", "#E9E9E9"
 # Okabe & Ito's, told apart with any colour vision.

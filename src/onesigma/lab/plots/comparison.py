@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from onesigma.pages.figure_file import save
+from onesigma.pages.figures import save
 
 INK, SOFT, FAINT, BLUE, GREY = "#222222", "#555555", "#8A8A8A", "#0072B2", "#C3C8CE"
 # Okabe & Ito's colours; markers say it again in grey.

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from onesigma.lab.plots.kernel import reflected_density
 from onesigma.metrics import auroc
-from onesigma.pages.figure_file import save
+from onesigma.pages.figures import save
 
 Groups = Mapping[str, npt.ArrayLike]
 Result = tuple[str, Mapping[str, Groups]]

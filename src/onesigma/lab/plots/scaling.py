@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from onesigma.pages.figure_file import save
+from onesigma.pages.figures import save
 
 INK, SOFT, FAINT = "#222222", "#555555", "#DDDDDD"
 # Okabe & Ito's colours; markers say it again in grey.

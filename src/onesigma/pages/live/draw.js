@@ -1,9 +1,8 @@
-// The chart: its lanes, the time below them, and the signal. Knows not where its data come from.
+// The chart: where its lanes lie, and the time below them. It does not know where its data come from.
 
-import { drawDoubt, drawReading } from "./doubt.js";
+import { drawAnswers, drawSignal, drawTruth } from "./lanes.js";
 import { clock } from "./rule.js";
-import { drawScale, rangeOf } from "./scale.js";
-import { drawAnswers, drawTruth } from "./strips.js";
+import { drawReading, drawUncertainty } from "./uncertainty.js";
 
 const FONT = '12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const INKS = ["blue", "green", "pink", "ink", "soft", "red"];
@@ -15,7 +14,7 @@ const NARROW = 500;
 export function draw(canvas, view) {
   const width = canvas.clientWidth;
   const lanes = lanesOf(view.hello);
-  const pen = fitted(canvas, lanes.at(-1).bottom + 22);
+  const pen = fit(canvas, lanes.at(-1).bottom + 22);
   const span = view.hello.span * (width < NARROW ? 0.5 : 1);
   const first = Math.max(view.now, span) - span; // the time at the left edge
   const [left, right] = [GUTTER, width - MARGIN];
@@ -27,7 +26,7 @@ export function draw(canvas, view) {
 }
 
 // As many dots as the screen has, so that lines are sharp; one unit stays one CSS pixel.
-function fitted(canvas, height) {
+function fit(canvas, height) {
   const scale = window.devicePixelRatio || 1;
   const [dotsAcross, dotsDown] = [canvas.clientWidth, height].map((size) => Math.round(size * scale));
   if (canvas.width !== dotsAcross || canvas.height !== dotsDown) {
@@ -61,9 +60,9 @@ function lanesOf({ names, notes }) {
     const channels = own.map((name, i) => ({ name, at: first + i, ink: INKS[i % INKS.length] }));
     add(first === 0 ? "signal" : "", names.length > 6 ? 60 : 86, drawSignal, channels);
   }
-  if (notes.length) add("in truth", 24, drawTruth);
+  if (notes.length) add("truth", 24, drawTruth);
   add("answer", 24, drawAnswers);
-  add("doubt, nats", 130, drawDoubt);
+  add("uncertainty, nats", 130, drawUncertainty);
   return lanes;
 }
 
@@ -80,42 +79,4 @@ function drawTime({ pen, colours, x, left, right, first, span }, lanes) {
   pen.textAlign = "left";
   pen.fillStyle = colours.soft;
   for (const lane of lanes) pen.fillText(lane.title, left, lane.top - 6);
-}
-
-function drawSignal(sheet, lane) {
-  const { pen, colours, x, left, right, first, view } = sheet;
-  const points = view.points.filter(({ t }) => t >= first);
-  const [low, high] = rangeOf(points, lane);
-  const y = (value) => lane.bottom - ((value - low) / (high - low)) * lane.height;
-  drawWindow(sheet, lane);
-  pen.lineWidth = 1.4;
-  for (const { at, ink } of lane.channels) {
-    pen.strokeStyle = colours[ink];
-    pen.beginPath();
-    let before = -Infinity;
-    for (const { t, lows, highs } of points) {
-      // What was missed is a gap, not a line across.
-      pen[t - before > 1.5 * view.hello.point ? "moveTo" : "lineTo"](x(t), y(lows[at]));
-      if (highs !== lows) pen.lineTo(x(t), y(highs[at]));
-      before = t;
-    }
-    pen.stroke();
-  }
-  drawScale(sheet, lane, low, high);
-  let end = right;
-  for (const { name, ink } of lane.channels.toReversed()) {
-    end -= pen.measureText(name).width;
-    if (end < left + 60) break;
-    pen.fillStyle = colours[ink];
-    pen.fillText(name, end, lane.top - 6);
-    end -= 12;
-  }
-}
-
-function drawWindow({ pen, colours, x, first, view }, lane) {
-  const last = view.answers.at(-1);
-  if (!last || last.t < first) return;
-  const from = x(Math.max(first, last.t - view.hello.window));
-  pen.fillStyle = colours.tint;
-  pen.fillRect(from, lane.top, x(last.t) - from, lane.height);
 }

@@ -1,7 +1,5 @@
 """Where instants come from: standard input, a device, UDP on this machine, or a recording."""
 
-from __future__ import annotations
-
 import os
 import socket
 import wave
@@ -20,25 +18,15 @@ _TABLES = (".npy", ".parquet", ".wav")
 
 @dataclass(frozen=True)
 class Feed:
-    """Instants, and what is known of them.
-
-    Attributes:
-        title: to be shown.
-        instants: one array of numbers per instant, one number per channel.
-        recorded: there is no hurry: it waits for a viewer and is played at a given speed.
-        lines: who reads them, if they are read from text.
-        rate: instants per second, if the source itself says so.
-        names: what the channels are called, unless the lines say so.
-        notes: what is known to begin at an instant, in order; shown beside the answers.
-    """
+    """Instants, and what is known about them."""
 
     title: str
-    instants: Iterator[Instant]
-    recorded: bool = False
-    lines: Lines | None = None
-    rate: float | None = None
-    names: Sequence[str] | None = None
-    notes: Sequence[tuple[int, str]] = ()
+    instants: Iterator[Instant]  # one number per channel
+    recorded: bool = False  # it waits for a viewer, and is played at a given speed
+    lines: Lines | None = None  # who reads them, if they are read from text
+    rate: float | None = None  # instants per second, if the source says so
+    names: Sequence[str] | None = None  # of the channels, unless the lines say so
+    notes: Sequence[tuple[int, str]] = ()  # what begins at which instant, in order, if known
 
 
 def open_feed(source: str, channels: int, *, columns: Columns = None, baud: int = 115200) -> Feed:
@@ -50,12 +38,15 @@ def open_feed(source: str, channels: int, *, columns: Columns = None, baud: int 
     """
     path = Path(source)
     if path.suffix.lower() in _TABLES:
-        feed = _recorded(Feed(path.name, _table(path, channels, columns)), channels)
-        return replace(feed, rate=_wav_rate(path)) if path.suffix.lower() == ".wav" else feed
+        feed = _begin(Feed(path.name, _read_table(path, channels, columns)), channels)
+        if path.suffix.lower() != ".wav":
+            return feed
+        with wave.open(source, "rb") as file:
+            return replace(feed, rate=file.getframerate())
     if source == "-":
         title, pieces = "standard input", _read(0)
     elif source.startswith("udp:"):
-        title, pieces = _udp(source)
+        title, pieces = _listen(source)
     elif path.exists() and not path.is_dir():
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOCTTY", 0))
         _set_baud(handle, baud)
@@ -64,11 +55,11 @@ def open_feed(source: str, channels: int, *, columns: Columns = None, baud: int 
         raise DataError(f"{source}: there is no such file or device.")
     reader = Lines(channels, columns)
     feed = Feed(title, reader.instants(lines(pieces)), lines=reader)
-    return _recorded(feed, channels) if path.is_file() else feed
+    return _begin(feed, channels) if path.is_file() else feed
 
 
-def _recorded(feed: Feed, channels: int) -> Feed:
-    """Begun, so that a file that does not fit is refused at once, and a header is read."""
+def _begin(feed: Feed, channels: int) -> Feed:
+    """Read the first instant of a recording: a file that does not fit is refused at once."""
     first = next(feed.instants, None)
     if first is None:
         raise DataError(
@@ -78,24 +69,19 @@ def _recorded(feed: Feed, channels: int) -> Feed:
     return replace(feed, instants=chain([first], feed.instants), recorded=True)
 
 
-def _wav_rate(path: Path) -> float:
-    with wave.open(str(path), "rb") as file:
-        return file.getframerate()
-
-
 def _read(handle: int) -> Iterator[bytes]:
     # Not by a file object: at exit, the interpreter would wait for a thread that holds its lock.
     while piece := os.read(handle, _PIECE):
         yield piece
 
 
-def _udp(source: str) -> tuple[str, Iterator[bytes]]:
+def _listen(source: str) -> tuple[str, Iterator[bytes]]:
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         receiver.bind(("127.0.0.1", int(source.removeprefix("udp:"))))
     except (ValueError, OverflowError, OSError) as error:
         receiver.close()
-        raise InputError(f"{source}: no port that can be listened on ({error}).") from error
+        raise InputError(f"{source}: this port cannot be listened on ({error}).") from error
 
     def datagrams() -> Iterator[bytes]:
         with receiver:
@@ -106,7 +92,7 @@ def _udp(source: str) -> tuple[str, Iterator[bytes]]:
 
 
 def _set_baud(handle: int, baud: int) -> None:
-    """Bytes as they come, at that rate, if the file is a serial line."""
+    """If the file is a serial line: bytes as they come, at that rate."""
     if not os.isatty(handle):
         return
     import termios  # not on Windows, which has no such files
@@ -121,8 +107,8 @@ def _set_baud(handle: int, baud: int) -> None:
     termios.tcsetattr(handle, termios.TCSANOW, settings)
 
 
-def _table(path: Path, channels: int, columns: Columns) -> Iterator[Instant]:
-    """The rows of a file that is no text."""
+def _read_table(path: Path, channels: int, columns: Columns) -> Iterator[Instant]:
+    """The rows of a file that is not text."""
     for piece in read_rows(path, columns):
         if piece.ndim != 2 or piece.shape[1] != channels:
             raise DataError(

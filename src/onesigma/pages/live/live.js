@@ -1,4 +1,4 @@
-// What comes from the server, what the reader chooses, and the words on the page.
+// What the server sends, what the reader chooses, and the words on the page.
 
 import { draw } from "./draw.js";
 import { abstains, clock, figure, mostOf, percent, scoreOf, tidy } from "./rule.js";
@@ -7,7 +7,7 @@ const KEPT_ANSWERS = 1200;
 const SHOWN_CLASSES = 8;
 const SPOKEN_MS = 4000; // between two messages of the status line
 const SILENT_MS = 3000; // without a frame, for sensors that send several per second
-const CALM_MS = 1000; // between two pictures, where less motion is asked for
+const CALM_MS = 1000; // between two pictures, if the reader asks for less motion
 const $ = (id) => document.getElementById(id);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -16,7 +16,7 @@ let hello = null;
 let data = { points: [], answers: [], bad: 0 };
 let frozen = null; // the data that a paused page shows
 let rule = null;
-let chosen = false; // by the reader: that outlives a reconnection
+let chosen = false; // whether the reader set the rule: that outlives a reconnection
 let connection = "connecting";
 let heardAt = 0;
 let ended = null;
@@ -105,7 +105,7 @@ function showState() {
     trouble = `No line could be read yet: each must hold ${hello.channels} numbers, see --columns.`;
   }
   if (ended?.reason) trouble = `The stream broke off: ${ended.reason}`;
-  if (state === "lost") trouble = "onesigma was stopped. The page goes on when it is back.";
+  if (state === "lost") trouble = "onesigma was stopped. The page continues when it is back.";
   write("trouble", trouble);
   $("trouble").hidden = !trouble;
 }
@@ -113,24 +113,24 @@ function showState() {
 function showAnswer(answer) {
   const [label, probability] = answer.top[0];
   const unsure = abstains(answer, rule);
-  const name = hello.labels[label];
+  const name = hello.class_names[label];
   $("answer").dataset.act = unsure ? "no" : "yes";
   write("label", unsure ? "unsure" : name);
-  write("sure", unsure ? `At best ${name}, ${percent(probability)}.` : `${percent(probability)} sure.`);
+  write("sure", unsure ? `Most likely ${name}, ${percent(probability)}.` : `${percent(probability)} sure.`);
   const { entropy, epistemic } = answer;
   const most = figure(hello.most);
-  write("figures", `entropy ${figure(entropy)} of ${most} nats, of it epistemic ${figure(epistemic)}`);
+  write("figures", `entropy ${figure(entropy)} of at most ${most} nats; its epistemic part ${figure(epistemic)}`);
   $("gauge-entropy").style.width = `${(100 * entropy) / hello.most}%`;
   $("gauge-epistemic").style.width = `${(100 * epistemic) / hello.most}%`;
   $("gauge-threshold").style.left = `${(100 * rule.threshold) / mostOf(rule.score, hello.most)}%`;
   showClasses(answer);
-  const doubt = `doubt ${figure(scoreOf(answer, rule.score))}, threshold ${figure(rule.threshold)}`;
-  if (unsure) speak(`Unsure: ${doubt}. At best ${name}.`);
+  const score = figure(scoreOf(answer, rule.score));
+  if (unsure) speak(`Unsure: uncertainty ${score}, threshold ${figure(rule.threshold)}. Most likely ${name}.`);
   else speak(`${name}, ${percent(probability)} sure.`);
 }
 
 function makeClasses() {
-  const rows = hello.labels.slice(0, SHOWN_CLASSES).map(() => {
+  const rows = hello.class_names.slice(0, SHOWN_CLASSES).map(() => {
     const [row, name, track, bar, value] = ["li", "span", "div", "i", "b"].map(made);
     track.append(bar);
     row.append(name, track, value);
@@ -141,39 +141,39 @@ function makeClasses() {
 
 const made = (tag) => document.createElement(tag);
 
-// All classes in their order or, where there are many, the most probable.
+// All classes in their order or, if there are many, the most probable.
 function showClasses({ top }) {
-  const all = hello.labels.length <= SHOWN_CLASSES;
+  const all = hello.class_names.length <= SHOWN_CLASSES;
   const shown = all ? [...top].sort(([a], [b]) => a - b) : top;
   shown.forEach(([label, probability], place) => {
     const [name, track, value] = $("classes").children[place].children;
     $("classes").children[place].className = label === top[0][0] ? "best" : "";
-    name.textContent = name.dataset.name = hello.labels[label];
+    name.textContent = name.dataset.name = hello.class_names[label];
     track.firstChild.style.width = `${100 * probability}%`;
     value.textContent = percent(probability);
   });
 }
 
-// What the threshold does to the answers so far and, where the truth is known, how well.
+// How many answers so far the threshold lets pass and, where the truth is known, how many of them are right.
 function showShare(answers) {
   const acted = answers.filter((answer) => !abstains(answer, rule));
   const share = percent(acted.length / answers.length);
   let words = `Acts on ${acted.length} of ${answers.length} windows (${share}).`;
   if (hello.notes.length) {
     const [some, all] = [rightOf(acted), rightOf(answers)];
-    words += ` Where a window shows one thing only, ${some.right} of the ${some.known} it acts on are right`;
-    words += `, and ${all.right} of ${all.known} if it never abstains.`;
+    words += ` Of the windows with one known truth it acts on ${some.known}, and ${some.right} of those are right.`;
+    words += ` Without abstaining, ${all.right} of ${all.known} would be right.`;
   }
   write("share", words);
 }
 
 function rightOf(answers) {
   const known = answers.filter((answer) => truth(answer) !== null);
-  const right = known.filter((answer) => hello.labels[answer.top[0][0]] === truth(answer));
+  const right = known.filter((answer) => hello.class_names[answer.top[0][0]] === truth(answer));
   return { right: right.length, known: known.length };
 }
 
-// What all of an answer's window shows; null where that is unknown, or more than one thing.
+// The truth of a whole window; null if it is unknown, or changes within the window.
 function truth({ t }) {
   const at = hello.notes.findLastIndex(([begin]) => begin <= t - hello.window + 1e-6);
   const next = hello.notes[at + 1]?.[0] ?? Infinity;
@@ -191,7 +191,7 @@ function showFacts(now, answers, bad) {
   $("bad").className = bad > 0 ? "warn" : "";
 }
 
-// Untouched where nothing changed, so that a selection stays and a screen reader is not disturbed.
+// Only where something changed: a selection stays, and a screen reader is not disturbed.
 function write(id, words) {
   if ($(id).textContent !== words) $(id).textContent = words;
 }
@@ -243,7 +243,7 @@ function point(event) {
 for (const type of ["pointermove", "pointerdown", "pointerleave"]) $("chart").addEventListener(type, point);
 new ResizeObserver(() => update()).observe($("chart"));
 dark.addEventListener("change", () => update());
-setInterval(update, 1000); // silence, too, is to be noticed
+setInterval(update, 1000); // so that silence is noticed, too
 
 const events = new EventSource("events");
 const on = (name, act) => events.addEventListener(name, ({ data: text }) => act(JSON.parse(text)));

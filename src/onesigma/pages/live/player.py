@@ -1,12 +1,12 @@
-"""Plays a feed through a model, and says what comes of it as server-sent events."""
-
-from __future__ import annotations
+"""Plays a feed through a model, and tells the viewers by server-sent events."""
 
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
-from threading import Event
+from itertools import islice
+from threading import Condition, Event
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from onesigma.errors import OnesigmaError
 from onesigma.pages.live.feed import Feed
 from onesigma.pages.live.model import LiveModel, Window
-from onesigma.pages.live.ring import Ring
 from onesigma.tables.stream import Instant, windows
 
 _FRAMES_PER_SECOND = 20
@@ -22,30 +21,47 @@ _POINTS_PER_SECOND = 100  # of the drawn signal; a faster one is drawn by its lo
 _SHOWN_CHANNELS = 12
 _SHOWN_CLASSES = 8
 _KEPT_FRAMES = 2400
-_FASTEST = 100  # speed, as far as the size of a frame is concerned: it may be infinite
+_FASTEST = 100  # the speed that sets the size of a frame at most: the real one may be infinite
 
 
-def sse(name: str, content: Any) -> bytes:
-    """One event as the browser's EventSource reads it."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return f"event: {name}\ndata: {text}\n\n".encode()
+class Ring:
+    """The last ``size`` events of a stream; every reader keeps its own place.
+
+    There is no queue per reader, so memory is bounded however many read and however slowly. A
+    reader who falls behind misses some events; one who comes late starts with the oldest.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._events: deque[bytes] = deque(maxlen=size)
+        self._count = 0
+        self._changed = Condition()
+
+    def append(self, event: bytes) -> None:
+        with self._changed:
+            self._events.append(event)
+            self._count += 1
+            self._changed.notify_all()
+
+    def after(self, place: int, timeout: float) -> tuple[int, list[bytes]]:
+        """Wait for events after the first ``place``; returns the next place and those still here.
+
+        There are no events if none came within ``timeout`` seconds.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._count > place, timeout)
+            oldest = self._count - len(self._events)
+            return self._count, list(islice(self._events, max(0, place - oldest), None))
 
 
 class Player:
-    """The thread between a feed and its viewers.
-
-    Attributes:
-        ring: the last events: hello, frame …, end.
-        watched: set by the first viewer; a recording waits for it.
-        stop: set to end a recording early.
-    """
+    """The thread between a feed and its viewers."""
 
     def __init__(
         self, model: LiveModel, feed: Feed, *, rate: float, hop: int, speed: float = 1
     ) -> None:
-        self.ring = Ring(_KEPT_FRAMES)
-        self.watched = Event()
-        self.stop = Event()
+        self.ring = Ring(_KEPT_FRAMES)  # the last events: hello, frame …, end
+        self.watched = Event()  # set by the first viewer; a recording waits for it
+        self.stop = Event()  # set to end a recording early
         self._model, self._feed = model, feed
         self._rate, self._hop = rate, hop
         self._speed = speed if feed.recorded else 1.0
@@ -61,48 +77,40 @@ class Player:
         model, feed = self._model, self._feed
         seconds = model.length / self._rate
         kept = _KEPT_FRAMES * self._per_frame / self._rate
-        classes = len(model.labels)
-        return sse(
-            "hello",
-            {
-                "model": model.name,
-                "source": feed.title,
-                "recorded": feed.recorded,
-                "labels": model.labels,
-                "channels": model.channels,
-                "names": self._names(),
-                "window": seconds,
-                "hop": self._hop / self._rate,
-                "point": self._per_point / self._rate,
-                # A viewer who comes late is to see all of it; answers have frames of their own.
-                "span": min(max(6 * seconds, 10), kept / 2),
-                "most": math.log(classes),
-                "score": model.score,
-                "threshold": _finite(model.threshold, model.score, classes),
-                "own_rule": model.own_rule,
-                "notes": [[at / self._rate, text] for at, text in feed.notes],
-            },
-        )
+        shown = min(model.channels, _SHOWN_CHANNELS)
+        known = feed.lines.names if feed.lines else feed.names
+        content = {
+            "model": model.name,
+            "source": feed.title,
+            "recorded": feed.recorded,
+            "class_names": model.class_names,
+            "channels": model.channels,
+            "names": list((known or [f"channel {i + 1}" for i in range(shown)])[:shown]),
+            "window": seconds,
+            "hop": self._hop / self._rate,
+            "point": self._per_point / self._rate,
+            # A viewer who comes late is to see all of it; answers have frames of their own.
+            "span": min(max(6 * seconds, 10), kept / 2),
+            "most": math.log(len(model.class_names)),
+            "score": model.score,
+            # A rule that always acts, or never, has an infinite threshold: an end of the slider.
+            "threshold": min(max(model.threshold, 0.0), model.most),
+            "own_rule": model.own_rule,
+            "notes": [[at / self._rate, text] for at, text in feed.notes],
+        }
+        return _event("hello", content)
 
     def tick(self) -> bytes:
         """For a while in which nothing came, or nothing that could be read."""
-        return sse("tick", {"bad": self._bad()})
-
-    def _bad(self) -> int:
-        return self._feed.lines.bad if self._feed.lines else 0
-
-    def _names(self) -> list[str]:
-        shown = min(self._model.channels, _SHOWN_CHANNELS)
-        known = self._feed.lines.names if self._feed.lines else self._feed.names
-        return list(known[:shown]) if known else [f"channel {i + 1}" for i in range(shown)]
+        return _event("tick", {"bad": self._bad()})
 
     def run(self) -> None:
-        """Play to the end; whatever ends it is told to the viewers."""
+        """Play to the end; the viewers are told whatever ends it."""
         reason = ""
         try:
             if self._feed.recorded:
                 self.watched.wait()
-            for end, window in windows(self._shown(), self._model.length, self._hop):
+            for end, window in windows(self._play(), self._model.length, self._hop):
                 self._answer(end, window)
         except (OnesigmaError, OSError) as error:  # a device was unplugged, a file is damaged
             reason = str(error)
@@ -111,14 +119,14 @@ class Player:
             raise
         finally:
             self._flush()
-            self.ring.append(sse("end", {"reason": reason}))
+            self.ring.append(_event("end", {"reason": reason}))
 
-    def _shown(self) -> Iterator[Instant]:
+    def _play(self) -> Iterator[Instant]:
         """The instants, in time if recorded; on their way they are put into frames."""
         begin, point = time.monotonic(), []
         for count, instant in enumerate(self._feed.instants, start=1):
             if count == 1:
-                self.ring.append(self.hello())  # once more: now the names of a header are known
+                self.ring.append(self.hello())  # again: now the names of a header are known
             point.append(instant[:_SHOWN_CHANNELS])
             if len(point) == self._per_point:
                 self._signal.append(_low_and_high(point))
@@ -152,13 +160,22 @@ class Player:
     def _flush(self) -> None:
         if self._signal or self._answers:
             content = {"from": self._points, "signal": self._signal, "answers": self._answers}
-            self.ring.append(sse("frame", content | {"bad": self._bad()}))
+            self.ring.append(_event("frame", content | {"bad": self._bad()}))
             self._points += len(self._signal)
             self._signal, self._answers = [], []
 
+    def _bad(self) -> int:
+        return self._feed.lines.bad if self._feed.lines else 0
+
+
+def _event(name: str, content: Any) -> bytes:
+    """As the browser's EventSource reads it."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f"event: {name}\ndata: {text}\n\n".encode()
+
 
 def _low_and_high(point: list[Instant]) -> list[float | None]:
-    """Per channel the lowest value of the instants, then the highest, if there is more than one."""
+    """Per channel the lowest value of the instants, then the highest if there are several."""
     values = np.stack(point)
     rows = values if len(values) == 1 else np.concatenate([values.min(0), values.max(0)])
     return [_number(value) for value in rows.ravel()]
@@ -170,9 +187,3 @@ def _number(value: Any) -> float | None:
         return None
     number = float(np.asarray(value).reshape(()))
     return float(f"{number:.4g}") if math.isfinite(number) else None
-
-
-def _finite(threshold: float, score: str, classes: int) -> float:
-    """A rule that always acts, or never does, has an infinite threshold: an end of the slider."""
-    most = 1.0 if score == "confidence" else math.log(classes)
-    return min(max(threshold, 0.0), most)

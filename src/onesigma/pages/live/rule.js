@@ -8,7 +8,7 @@ export const scoreOf = (answer, score) => {
 
 export const mostOf = (score, most) => (score === "confidence" ? 1 : most);
 
-// No number is no ground to act on.
+// Without a number it does not act.
 export const abstains = (answer, rule) => {
   const score = scoreOf(answer, rule.score);
   return score === null || !(score < rule.threshold);

@@ -1,28 +1,28 @@
 """The page and its events, over HTTP and to this machine only."""
 
-from __future__ import annotations
-
+import math
 import socketserver
 import sys
+import webbrowser
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Thread
 from typing import Any
 
 from onesigma.errors import InputError
+from onesigma.pages.live.feed import Feed
+from onesigma.pages.live.model import LiveModel
 from onesigma.pages.live.player import Player
 
 _ADDRESS = "127.0.0.1"
-_MOST_VIEWERS = 16
-_HEARTBEAT = 2.0  # seconds; how long a viewer that is gone may go unnoticed
+SCRIPTS = ("live.js", "draw.js", "lanes.js", "uncertainty.js", "rule.js")
 # path → package, file, kind. Nothing else is served, so no path can lead elsewhere.
-_SCRIPTS = ("live.js", "draw.js", "strips.js", "doubt.js", "scale.js", "rule.js")
 _FILES = {
     "/": ("onesigma.pages.live", "live.html", "text/html"),
     "/page.css": ("onesigma.pages.html", "page.css", "text/css"),
     "/live.css": ("onesigma.pages.live", "live.css", "text/css"),
-    **{f"/{name}": ("onesigma.pages.live", name, "text/javascript") for name in _SCRIPTS},
+    **{f"/{name}": ("onesigma.pages.live", name, "text/javascript") for name in SCRIPTS},
 }
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -36,14 +36,55 @@ _HEADERS = {
 }
 
 
+def serve(
+    model: LiveModel,
+    feed: Feed,
+    *,
+    rate: float | None = None,
+    hop: int | None = None,
+    speed: float = 1,
+    port: int = 0,
+    open_page: bool = False,
+) -> None:
+    """Play the feed through the model and serve the page until Ctrl-C, which is no error.
+
+    ``rate`` is instants per second (default: what the feed says, or 50), ``hop`` the instants from
+    window to window (default: a tenth of a window), ``speed`` that of a recording, which may be
+    infinite. Port 0 is any free one.
+    """
+    rate = (feed.rate or 50) if rate is None else rate
+    hop = max(1, model.length // 10) if hop is None else hop
+    for name, value in (("rate", rate), ("hop", hop), ("speed", speed)):
+        if not value > 0 or (value == math.inf and name != "speed"):
+            raise InputError(f"--{name} {value}: a positive number is needed.")
+    player = Player(model, feed, rate=rate, hop=hop, speed=speed)
+    with LiveServer(player, port) as server:
+        print(f"{feed.title} through {model.name}: {server.url}  (Ctrl-C stops)", flush=True)
+        Thread(target=player.run, daemon=True).start()
+        if open_page:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("Stopped.", flush=True)
+
+
 class LiveServer(ThreadingHTTPServer):
-    """Serves what one player says. Port 0 is any free one."""
+    """Serves what one player says; for ``heartbeat`` and ``patience`` see ``_Handler``."""
 
     daemon_threads = True  # Ctrl-C does not wait for viewers
 
-    def __init__(self, player: Player, port: int = 0) -> None:
-        self.player = player
-        self.seats = BoundedSemaphore(_MOST_VIEWERS)
+    def __init__(
+        self,
+        player: Player,
+        port: int = 0,
+        *,
+        viewers: int = 16,
+        heartbeat: float = 2.0,
+        patience: float = 20.0,
+    ) -> None:
+        self.player, self.heartbeat, self.patience = player, heartbeat, patience
+        self.seats = BoundedSemaphore(viewers)
         try:
             super().__init__((_ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -62,7 +103,7 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> set[str]:
-        """The names a browser may have for us; any other was re-bound to our address."""
+        """The names a browser may have for us; any other name was re-bound to our address."""
         return {f"{name}:{self.server_port}" for name in (_ADDRESS, "localhost")}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -73,39 +114,43 @@ class LiveServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
-    timeout = 20  # seconds without reading or writing: a viewer that hangs gives its seat back
+
+    def setup(self) -> None:
+        """A viewer that hangs for so many seconds gives its seat back."""
+        super().setup()
+        self.connection.settimeout(self.server.patience)
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in self.server.hosts:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Only for this machine")
         elif self.path == "/events":
-            self._events()
+            self._send_events()
         elif self.path in _FILES:
             package, name, kind = _FILES[self.path]
             content = files(package).joinpath(name).read_bytes()
-            self._begin(f"{kind}; charset=utf-8", len(content))
+            self._begin(kind, len(content))
             self.wfile.write(content)
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
-    def _events(self) -> None:
+    def _send_events(self) -> None:
         if not self.server.seats.acquire(blocking=False):
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "Too many viewers")
             return
         try:
             player, place = self.server.player, 0
-            self._begin("text/event-stream; charset=utf-8")
+            self._begin("text/event-stream")
             self.wfile.write(b"retry: 2000\n" + player.hello())
             player.watched.set()
-            while True:
-                place, events = player.ring.after(place, _HEARTBEAT)
+            while True:  # writing is how a viewer that left is noticed
+                place, events = player.ring.after(place, self.server.heartbeat)
                 self.wfile.write(b"".join(events) or player.tick())
         finally:
             self.server.seats.release()
 
     def _begin(self, kind: str, length: int | None = None) -> None:
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
         if length is not None:
             self.send_header("Content-Length", str(length))
         self.end_headers()

@@ -1,73 +1,101 @@
-"""The graph as rows with lanes at their side, coloured by the doubt that flows through."""
+"""The graph, one row per node, with lines at its side coloured by the uncertainty they carry.
 
-from __future__ import annotations
+The lines run in lanes, as in the history of a repository. A value keeps its lane until its last
+reader, so a residual connection runs straight down beside the branch that it goes around.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
-from onesigma.pages.report import lanes, words
-from onesigma.pages.report.doubt_flow import Stop
-from onesigma.pages.report.gather import Findings
-from onesigma.report import Entry
+from onesigma.pages.html.page import frame
+from onesigma.pages.report.findings import Findings
+from onesigma.pages.report.uncertainty_flow import Stop
+from onesigma.pages.report.words import TEXTS
 
-# Upper ends of spread / signal, and the class of page's style that colours it; the last is open.
-LEVELS = ((0.1, "d1"), (0.25, "d2"), (0.5, "d3"), (1.0, "d4"), (math.inf, "d5"))
+# The classes of report.css that colour spread / signal, and where each begins.
+LEVELS = {"d1": 0.0, "d2": 0.1, "d3": 0.25, "d4": 0.5, "d5": 1.0}
 _LANE, _HEIGHT, _DOT = 18, 46, 5.5
-_LONG = 40  # rows; beyond, the diagram scrolls within its own frame
+_LONG = 40  # rows; a longer diagram scrolls within its own frame
+_HEADS = (
+    '<th scope="col"><span class="unseen">graph</span></th><th scope="col">operation</th>'
+    '<th scope="col" class="how">rule</th><th scope="col">uncertainty ÷ signal</th>'
+)
 
 
-def section(found: Findings) -> Iterator[str]:
-    flow = found.flow
-    yield f"<p>{words.FLOW}</p>{_legend()}"
-    kind = "scroll flow long" if len(flow) > _LONG else "scroll flow"
-    rows = "".join(_rows(flow, found.shares))
-    names = (
-        '<th scope="col"><span class="unseen">graph</span></th><th scope="col">operation</th>'
-        '<th scope="col" class="how">rule</th><th scope="col">doubt ÷ signal</th>'
-    )
-    yield (
-        f'<div class="{kind}" tabindex="0" role="region" aria-label="Diagram of the graph"><table>'
-        f"<thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+@dataclass(frozen=True)
+class Row:
+    """What one row shows."""
+
+    lane: int  # where the node sits
+    joins: tuple[tuple[int, str], ...]  # (lane, name) of the values from above that it reads
+    passes: tuple[tuple[int, str], ...]  # (lane, name) of the values from above that go on below
+    goes_on: bool  # whether its own value does
+
+
+def assign_lanes(nodes: Sequence[tuple[str, Sequence[str]]]) -> list[Row]:
+    """A row for each (name, names it reads), given in an order that can be computed."""
+    last = {name: index for index, (_, reads) in enumerate(nodes) for name in reads}
+    lanes: dict[int, str] = {}
+    rows = []
+    for index, (name, reads) in enumerate(nodes):
+        joins = tuple((lane, value) for lane, value in sorted(lanes.items()) if value in reads)
+        passes = tuple((lane, v) for lane, v in sorted(lanes.items()) if last[v] > index)
+        taken = dict(passes)
+        ended = [lane for lane, _ in joins if lane not in taken]
+        free = (lane for lane in range(len(taken) + 1) if lane not in taken)
+        lane = min(ended) if ended else next(free)
+        goes_on = name in last
+        lanes = {**taken, lane: name} if goes_on else taken
+        rows.append(Row(lane, joins, passes, goes_on))
+    return rows
+
+
+def show_graph(found: Findings) -> Iterator[str]:
+    yield f"<p>{TEXTS['flow']}</p>{_legend()}"
+    kind = "flow long" if len(found.flow) > _LONG else "flow"
+    rows = "".join(_rows(found.flow, found.shares))
+    yield frame(_HEADS, rows, kind=kind, label="Diagram of the graph")
     if found.shares:
-        yield f'<p class="small">{words.SHARES}</p>'
+        yield f'<p class="small">{TEXTS["shares"]}</p>'
 
 
-def level(relative: float) -> str:
-    """The class of a relative doubt: "d0" where there is none."""
-    if relative == 0:
-        return "d0"
-    return next(name for end, name in LEVELS if relative < end or end == math.inf)
+def _level(relative: float) -> str:
+    """The class that colours a relative uncertainty: "d0" where there is none."""
+    return next((name for name in reversed(LEVELS) if relative and relative >= LEVELS[name]), "d0")
 
 
 def _legend() -> str:
-    low, keys = 0.0, ['<li class="d0">certain</li>']
-    for end, name in LEVELS:
-        upto = f"–{100 * end:.0f} %" if end < math.inf else " % and more"
-        keys.append(f'<li class="{name}">{100 * low:.0f}{upto}</li>')
-        low = end
-    return f'<ul class="legend">{"".join(keys)}<li class="source">noise enters</li></ul>'
+    starts = [f"{100 * start:.0f}" for start in LEVELS.values()]
+    texts = [*(f"{a}–{b} %" for a, b in pairwise(starts)), f"{starts[-1]} % and more"]
+    keys = "".join(f'<li class="{n}">{t}</li>' for n, t in zip(LEVELS, texts, strict=True))
+    return (
+        f'<ul class="legend"><li class="d0">certain</li>{keys}<li class="source">noise enters</li>'
+        "</ul>"
+    )
 
 
 def _rows(flow: Sequence[Stop], shares: dict[str, float]) -> Iterator[str]:
-    rows = lanes.assign([(stop.entry.node, stop.inputs) for stop in flow])
+    rows = assign_lanes([(stop.entry.node, stop.inputs) for stop in flow])
     width = _LANE * (1 + max(max([row.lane, *(n for n, _ in row.passes)]) for row in rows)) + 6
-    levels = {stop.entry.node: level(stop.relative) for stop in flow}
+    levels = {stop.entry.node: _level(stop.relative) for stop in flow}
     longest = min(2.0, max(1.0, *(s.relative for s in flow)))
     for stop, row in zip(flow, rows, strict=True):
         entry = stop.entry
-        where = escape(entry.module or entry.node)
+        known = () if entry.status == "certain" else (entry.status, entry.note)
         yield (
-            f'<tr class="{entry.status}" title="{escape(about(stop))}">'
-            f"<td>{_lanes(row, stop, levels, width)}</td>"
-            f'<th scope="row">{where}<small>{escape(_what(stop, shares))}</small></th>'
-            f'<td class="how"><small>{escape(_how(entry))}</small></td>'
+            f'<tr class="{entry.status}" title="{escape(_about(stop))}">'
+            f"<td>{_draw_lanes(row, stop, levels, width)}</td>"
+            f'<th scope="row">{escape(entry.module or entry.node)}'
+            f"<small>{escape(_what(stop, shares))}</small></th>"
+            f'<td class="how"><small>{escape(": ".join(filter(None, known)))}</small></td>'
             f"<td>{_bar(stop, longest)}</td></tr>"
         )
 
 
-def _lanes(row: lanes.Row, stop: Stop, levels: dict[str, str], width: int) -> str:
+def _draw_lanes(row: Row, stop: Stop, levels: dict[str, str], width: int) -> str:
     def x(lane: int) -> float:
         return _LANE * (lane + 0.5) + 3
 
@@ -81,25 +109,21 @@ def _lanes(row: lanes.Row, stop: Stop, levels: dict[str, str], width: int) -> st
     kind = levels[stop.entry.node]
     if row.goes_on:
         parts.append(f'<path class="{kind}" d="M{own} {middle}V{_HEIGHT}"/>')
-    ring = f'<circle class="ring" cx="{own}" cy="{middle}" r="{_DOT + 3.5}"/>'
-    parts.append(ring if stop.entry.status == "noise" else "")
-    parts.append(f'<circle class="{kind}" cx="{own}" cy="{middle}" r="{_DOT}"/>')
+    dots = [(kind, _DOT)]
+    if stop.entry.status == "noise":
+        dots.insert(0, ("ring", _DOT + 3.5))
+    parts += [f'<circle class="{kind}" cx="{own}" cy="{middle}" r="{r}"/>' for kind, r in dots]
     return (
         f'<svg width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}" role="img">'
-        f"<title>{escape(about(stop))}</title>{''.join(parts)}</svg>"
+        f"<title>{escape(_about(stop))}</title>{''.join(parts)}</svg>"
     )
 
 
 def _what(stop: Stop, shares: dict[str, float]) -> str:
     op = stop.entry.op.removeprefix("aten.").partition(".")[0]
     if (share := shares.get(stop.entry.node)) is not None:
-        return f"{op}: {100 * share:.0f} % of doubt"
+        return f"{op}: share {100 * share:.0f} %"
     return f"{op} → {' × '.join(map(str, stop.shape))}" if stop.shape else op
-
-
-def _how(entry: Entry) -> str:
-    known = (entry.status, entry.note)
-    return "" if entry.status == "certain" else ": ".join(part for part in known if part)
 
 
 def _bar(stop: Stop, longest: float) -> str:
@@ -107,11 +131,11 @@ def _bar(stop: Stop, longest: float) -> str:
         return '<span class="none">certain</span>'
     share = min(1.0, stop.relative / longest)
     number = f"{100 * stop.relative:.0f} %" if stop.relative < math.inf else "∞"
-    filled = f'<i class="{level(stop.relative)}" style="width:{100 * share:.0f}%"></i>'
+    filled = f'<i class="{_level(stop.relative)}" style="width:{100 * share:.0f}%"></i>'
     return f'<span class="track">{filled}</span> {number}'
 
 
-def about(stop: Stop) -> str:
+def _about(stop: Stop) -> str:
     """All that is known of a node, for those who ask."""
     entry = stop.entry
     lines = [
@@ -121,4 +145,4 @@ def about(stop: Stop) -> str:
         f"signal {stop.signal:.3g}, spread {stop.spread:.3g} (root mean squares)",
         entry.source,
     ]
-    return "\n".join(line for line in lines if line)
+    return "\n".join(filter(None, lines))

@@ -16,7 +16,8 @@ pytest.importorskip("onnxruntime")
 
 from exporters.c.c_models import Model, as_onnx, needs_gcc  # noqa: E402
 
-from onesigma.exporters.c import generate, verify  # noqa: E402
+from onesigma.exporters.c import generate  # noqa: E402
+from onesigma.lab import c_verify as verify  # noqa: E402
 from onesigma.lab.bench import programs  # noqa: E402
 
 MODES = {

@@ -1,4 +1,4 @@
-"""The command as it is typed."""
+"""``onesigma live`` as it is typed."""
 
 import http.client
 import signal

@@ -1,9 +1,9 @@
-// The lane of the doubt, and what the pointer reads off the chart.
+// The lane of the uncertainty, and what the pointer reads off the chart.
 
+import { drawScale } from "./lanes.js";
 import { abstains, clock, figure, mostOf, percent, scoreOf } from "./rule.js";
-import { drawScale } from "./scale.js";
 
-export function drawDoubt(sheet, lane) {
+export function drawUncertainty(sheet, lane) {
   const { pen, colours, x, left, right, first, view } = sheet;
   const { hello, rule } = view;
   const answers = view.answers.filter(({ t }) => t >= first - hello.hop);
@@ -69,7 +69,7 @@ function drawThreshold({ pen, colours, left, right }, level) {
   pen.stroke();
 }
 
-// A hair line, and what was answered there.
+// A thin line at the pointer, and the answer there.
 export function drawReading({ pen, colours, left, right, first, span, view }, lanes) {
   const t = first + ((view.pointer - left) / (right - left)) * span;
   const answer = view.answers.find((each) => each.t >= t && each.t - view.hello.hop < t);
@@ -78,9 +78,9 @@ export function drawReading({ pen, colours, left, right, first, span, view }, la
   pen.fillStyle = colours.faint;
   pen.fillRect(view.pointer, top, 1, lanes.at(-1).bottom - top);
   const [label, probability] = answer.top[0];
-  const said = abstains(answer, view.rule) ? "unsure, at best " : "";
+  const said = abstains(answer, view.rule) ? "unsure, most likely " : "";
   const text = [
-    `${clock(answer.t)}  ${said}${view.hello.labels[label]} ${percent(probability)}`,
+    `${clock(answer.t)}  ${said}${view.hello.class_names[label]} ${percent(probability)}`,
     `entropy ${figure(answer.entropy)}, epistemic ${figure(answer.epistemic)}`,
   ];
   const wide = Math.max(...text.map((line) => pen.measureText(line).width)) + 16;

@@ -1,11 +1,12 @@
-"""A figure on disk: PNG and SVG, the same bytes for the same figure, whole or not at all."""
+"""Figures on disk: PNG and SVG, the same bytes for the same figure, whole or not at all."""
 
 import xml.etree.ElementTree as ET
 
 import pytest
 from matplotlib.figure import Figure
 
-from onesigma.pages.figure_file import save
+from onesigma.calibration.comparison import LayerAudit
+from onesigma.pages.figures import draw_audit, save
 
 
 def figure():
@@ -37,3 +38,16 @@ def test_a_full_disk_leaves_the_old_files(tmp_path, monkeypatch):
         save(figure(), tmp_path / "a.png")
     assert (tmp_path / "a.svg").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "a.svg"]
+
+
+def test_an_audit_is_drawn_layer_by_layer(tmp_path):
+    layers = [
+        LayerAudit(name, name, "aten.linear", 0.1, ratio, 0.5 * ratio, 1.5 * ratio, 0.9)
+        for name, ratio in (("first", 0.8), ("second", 1.2))
+    ]
+    draw_audit(layers, tmp_path / "audit.png", mean_noise=0.05)
+    text = (tmp_path / "audit.svg").read_text()
+    assert "<!-- first  linear -->" in text  # matplotlib draws text as paths, and says what it is
+    assert "dashed: noise of the passes" in text
+    with pytest.raises(ValueError, match="the audit is empty"):
+        draw_audit([], tmp_path / "none.png")

@@ -10,7 +10,7 @@ from torch import nn
 
 import onesigma
 from onesigma.errors import DataError, InputError, ModelError
-from onesigma.pages.live.model import exported, live_model, opened_model
+from onesigma.pages.live.model import from_opened, live_model, load_exported
 from onesigma.runtime import Prediction
 from onesigma.storage.opening import wrap_converted
 from onesigma.tables.windows import Scaling
@@ -33,10 +33,10 @@ def test_a_window_reaches_the_network_channels_first(tmp_path):
     onesigma.export(network, tmp_path / "m.onnx", class_names=names)
     window = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
     expected = network(torch.from_numpy(window.T.copy())[None])
-    on_device = exported(tmp_path / "m.onnx")
-    in_torch = opened_model(wrap_converted("m", network, tuple(names)))
+    on_device = load_exported(tmp_path / "m.onnx")
+    in_torch = from_opened(wrap_converted("m", network, tuple(names)))
     for model in (on_device, in_torch):
-        assert (model.length, model.channels, list(model.labels)) == (16, 3, names)
+        assert (model.length, model.channels, list(model.class_names)) == (16, 3, names)
         assert (model.score, model.own_rule) == ("entropy", True)
         assert model.threshold == pytest.approx(rule.threshold)
         answer = model(window)
@@ -78,7 +78,7 @@ def test_without_a_rule_it_abstains_by_entropy():
     model = loud_model()
     assert (model.score, model.own_rule) == ("entropy", False)
     assert model.threshold == pytest.approx(0.4 * math.log(2))
-    assert live_model("m", (None, 2, 4), predict).labels == ("class 0", "class 1")
+    assert live_model("m", (None, 2, 4), predict).class_names == ("class 0", "class 1")
 
 
 @pytest.mark.parametrize("shape", [None, (None,), (None, 2, None)])
@@ -87,9 +87,9 @@ def test_a_shape_that_is_not_known(shape):
         live_model("m", shape, predict)
 
 
-def test_as_many_labels_as_classes():
-    with pytest.raises(InputError, match="2 classes, and there are 3 labels"):
-        live_model("m", (None, 2, 4), predict, labels=("a", "b", "c"))
+def test_as_many_names_as_classes():
+    with pytest.raises(InputError, match="2 classes, but there are 3 class names"):
+        live_model("m", (None, 2, 4), predict, class_names=("a", "b", "c"))
 
 
 def test_regression_is_refused():
