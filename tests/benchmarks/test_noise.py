@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from onesigma.lab.datasets.augment import NOISES
 from onesigma.lab.datasets.recording import Recording
 

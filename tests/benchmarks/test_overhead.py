@@ -6,10 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from onesigma.lab.bench.timing import Timing
 
 from onesigma.lab.bench.contenders import CALIBRATED, MODES, PLAIN
 from onesigma.lab.bench.result import Footprint, Result, Row
-from onesigma.lab.bench.timing import Timing
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

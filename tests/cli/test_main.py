@@ -14,13 +14,13 @@ from torch import nn
 import onesigma
 from onesigma.cli import main as cli
 from onesigma.errors import DataError
-from onesigma.lab.demo import checkpoint, run
+from onesigma.lab.demo import checkpoint, figures
 
 
 def test_demo_prints_figures_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_FOREIGN", 20)
+    monkeypatch.setattr(figures, "FOREIGN", 20)
     assert cli.main(["demo", "--quick", "--json", "--output", str(tmp_path)]) == 0
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     plain, one_pass, sampled = (rows[n] for n in ("plain network", "one pass", "MC dropout, 30"))
@@ -39,9 +39,9 @@ def test_demo_prints_figures_and_draws(
 
 def test_table_names_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = (0.5,) * 10
-    result = run.Result((run.Row("one pass", *numbers),), 7, [])
-    assert "one pass" in run.show(result)
-    assert "50.0 %" in run.show(result)
+    result = figures.Result((figures.Row("one pass", *numbers),), 7, [])
+    assert "one pass" in figures.show(result)
+    assert "50.0 %" in figures.show(result)
 
 
 def saved(folder: Path) -> Path:
@@ -59,9 +59,9 @@ def test_audit_of_a_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[st
     np.save(inputs, np.random.default_rng(0).normal(size=(12, 6)))
     command = ["audit", str(saved(tmp_path)), str(inputs), "--passes", "40"]
     assert cli.main([*command, "--json", "--output", str(tmp_path)]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["inputs"] == 12
-    assert len(figures["layers"]) == 3  # linear, relu, linear after the first dropout
+    audited = json.loads(capsys.readouterr().out)
+    assert audited["inputs"] == 12
+    assert len(audited["layers"]) == 3  # linear, relu, linear after the first dropout
     assert (tmp_path / "audit.png").stat().st_size > 5_000
     assert cli.main(command) == 0
     assert "std ratio" in capsys.readouterr().out

@@ -136,7 +136,7 @@ def test_the_watch_network_on_a_recording(tmp_path, capsys):
     data = tmp_path / "watch.csv"
     np.savetxt(data, recording, delimiter=",", fmt="%.9g", header="a,b,c,d,e,f", comments="")
     command = [
-        "onesigma.lab.demo.network:WatchNet",
+        "onesigma.lab.networks:WatchNet",
         "--weights",
         str(checkpoint.SHIPPED),
         str(data),

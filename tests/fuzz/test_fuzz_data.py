@@ -16,12 +16,12 @@ import pytest
 from fuzz.harness import answered, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
-
-from onesigma.errors import DataError
-from onesigma.lab.datasets import esc, hhar, opportunity
 from onesigma.lab.datasets.archive import extract
 from onesigma.lab.datasets.hhar_csv import read_streams
 from onesigma.lab.datasets.recording import Recording, read_recordings, triads_of, write_recordings
+
+from onesigma.errors import DataError
+from onesigma.lab.datasets import esc, hhar, opportunity
 from onesigma.tables.arrays import read_batch
 from onesigma.tables.wav import read_wav
 

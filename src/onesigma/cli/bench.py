@@ -19,14 +19,15 @@ from onesigma.cli.options import (
     print_json,
 )
 from onesigma.errors import InputError
-from onesigma.lab.bench.runtimes import FROM_ONNX, RUNTIMES
 
 if TYPE_CHECKING:
-    from onesigma.lab.bench.bench import Plan
+    from onesigma.lab.bench.measurement import Plan
     from onesigma.lab.bench.result import Result
 
 
 def add(commands: Commands) -> None:
+    from onesigma.lab.bench.runtimes import RUNTIMES
+
     parser = command(
         commands,
         "bench",
@@ -58,17 +59,16 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from onesigma.lab.bench.bench import Bench
-    from onesigma.lab.bench.contenders import PASSES, SIZES
-    from onesigma.lab.bench.report import show
-    from onesigma.lab.bench.subject import subject
+    from onesigma.lab.bench.contenders import PASSES, SIZES, make_subject
+    from onesigma.lab.bench.measurement import Bench
+    from onesigma.lab.bench.result import show_result
 
     few = {"passes": (30,), "sizes": (5,)} if options.quick else {"passes": PASSES, "sizes": SIZES}
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
     print("preparing the contenders", file=sys.stderr)
     with TemporaryDirectory() as folder:
-        measured = subject(options.model, Path(folder), **few)
+        measured = make_subject(options.model, Path(folder), **few)
         bench = Bench(
             *(measured.name, measured.contenders, measured.inputs, _plan(options)),
             say=lambda words: print(words, file=sys.stderr),
@@ -78,11 +78,12 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result.to_dict())
     else:
-        print(show(result))
+        print(show_result(result))
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    from onesigma.lab.bench.bench import Plan
+    from onesigma.lab.bench.measurement import Plan
+    from onesigma.lab.bench.runtimes import FROM_ONNX, RUNTIMES
 
     quick = options.quick
     runtimes: tuple[str, ...] = ("eager", "onnxruntime") if quick else RUNTIMES
@@ -105,10 +106,11 @@ def _keep(result: Result, folder: Path | None) -> None:
     """After every part, so that an interrupted run leaves what it had found."""
     if folder is None:
         return
-    from onesigma.lab.bench.report import show
+    from onesigma.lab.bench.result import show_result
     from onesigma.storage.atomic import replacing
 
-    texts = {"bench.json": json.dumps(result.to_dict(), indent=2), "bench.txt": f"{show(result)}\n"}
+    figures = json.dumps(result.to_dict(), indent=2)
+    texts = {"bench.json": figures, "bench.txt": f"{show_result(result)}\n"}
     for name, text in texts.items():
         with replacing(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

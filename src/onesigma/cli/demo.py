@@ -25,20 +25,19 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     # Imported here: the demo's extras (matplotlib, tqdm) are not needed by the other commands.
-    from onesigma.lab.demo import checkpoint, train
-    from onesigma.lab.demo import run as demo
+    from onesigma.lab.demo import checkpoint, figures
 
     if options.train:
         options.output.mkdir(parents=True, exist_ok=True)
-        trained = train.train(path=options.output / "watch.safetensors")
+        trained = checkpoint.train(path=options.output / "watch.safetensors")
     else:
         trained = checkpoint.load()
-    result, converted = demo.run(trained, repeats=10 if options.quick else 50)
-    picture = demo.draw(result, options.output)
+    result, converted = figures.run(trained, repeats=10 if options.quick else 50)
+    picture = figures.draw(result, options.output)
     if options.json:
         print_json(result.to_dict())
         return
     if not options.quiet:
         print(converted.report, end="\n\n")
-    print(demo.show(result))
+    print(figures.show(result))
     print(f"\nPicture: {picture}", file=sys.stderr)

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     from onesigma.pages.live.run import run as serve
 
     if options.demo:
-        from onesigma.lab.demo.live import demo
+        from onesigma.lab.demo.playback import demo
 
         model, feed = demo()
     elif options.model is None or options.source is None:

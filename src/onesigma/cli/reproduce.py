@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from onesigma.lab.paper.reproduce import TASKS, reproduce
-    from onesigma.lab.paper.tables import text
+    from onesigma.lab.paper.tables import show_tables
 
     report, results = reproduce(
         TASKS if options.task == "all" else (options.task,),
@@ -51,5 +51,5 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"report": str(report), "results": results})
         return
-    print("\n\n".join(text(result) for result in results))
+    print("\n\n".join(show_tables(result) for result in results))
     print(f"Report: {report}", file=sys.stderr)

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 from lab.bench.small import SHAPE, small
+from onesigma.lab.bench.bench import Bench, Plan
+from onesigma.lab.bench.energy import Meter
+from onesigma.lab.bench.report import show
+from onesigma.lab.bench.subject import of_files, subject
 
 import onesigma
 from onesigma.cli import main as cli
 from onesigma.errors import FileError, InputError, PackageError
 from onesigma.lab.bench import bench as target
 from onesigma.lab.bench import memory, profile, runtimes
-from onesigma.lab.bench.bench import Bench, Plan
 from onesigma.lab.bench.contenders import Contender
-from onesigma.lab.bench.energy import Meter
 from onesigma.lab.bench.programs import Program, stored
-from onesigma.lab.bench.report import show
-from onesigma.lab.bench.subject import of_files, subject
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from lab.bench.small import examples, small
+from onesigma.lab.bench.bench import check
+from onesigma.lab.bench.network import INPUT_SHAPE, paper_cnn, seeded_cnn
 
 from onesigma import Converted
 from onesigma.baselines.totals import Totals
 from onesigma.exporters.agreement import columns
 from onesigma.lab.bench import contenders as target
 from onesigma.lab.bench import programs
-from onesigma.lab.bench.bench import check
 from onesigma.lab.bench.contenders import (
     AS_SAVED,
     CALIBRATED,
@@ -22,7 +23,6 @@ from onesigma.lab.bench.contenders import (
     contenders,
     summed_up,
 )
-from onesigma.lab.bench.network import INPUT_SHAPE, paper_cnn, seeded_cnn
 from onesigma.lab.bench.runtimes import eager, onnxruntime, openvino
 
 pytest.importorskip("onnx")

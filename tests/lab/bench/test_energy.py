@@ -5,9 +5,9 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from onesigma.lab.bench.energy import Integrator, Meter, find_meters, measure
 
 from onesigma.lab.bench import energy
-from onesigma.lab.bench.energy import Integrator, Meter, find_meters, measure
 
 
 def write(root, files: dict[str, object]) -> None:

@@ -5,9 +5,9 @@ import gc
 import numpy as np
 import pytest
 import torch
+from onesigma.lab.bench.timing import interleaved
 
 from onesigma.lab.bench import timing
-from onesigma.lab.bench.timing import interleaved
 
 
 class Clock:

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onesigma.lab.datasets.schedule import Period
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets import ambient, esc
 from onesigma.lab.datasets.prepared import data_root
-from onesigma.lab.datasets.schedule import Period
 
 RATE = 100
 NOISE = {

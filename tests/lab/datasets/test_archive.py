@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from onesigma.lab.datasets.archive import extract
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets.archive import extract
 
 FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 50, "empty": b""}
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.interpolate import CubicHermiteSpline
-
-from onesigma.lab.datasets import augment
 from onesigma.lab.datasets.augment import NOISES, add_noise, is_noisy, plan, sensor_spread
 from onesigma.lab.datasets.recording import Recording
 from onesigma.lab.datasets.schedule import Period
+from scipy.interpolate import CubicHermiteSpline
+
+from onesigma.lab.datasets import augment
 
 TRIADS = ((0, 1, 2), (5, 3, 4))
 CHANNELS = 7  # the last belongs to no sensor

@@ -2,7 +2,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from onesigma.lab.datasets.cache import cache_folder
 
 

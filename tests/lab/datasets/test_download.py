@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onesigma.lab.datasets.download import download
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets import download as module
-from onesigma.lab.datasets.download import download
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

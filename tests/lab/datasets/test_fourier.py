@@ -2,7 +2,6 @@ import cmath
 
 import numpy as np
 import pytest
-
 from onesigma.lab.datasets.fourier import fourier
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from onesigma.lab.datasets.recording import Recording
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets.motion import (
@@ -11,7 +12,6 @@ from onesigma.lab.datasets.motion import (
     sensors_by_axes,
     without_class,
 )
-from onesigma.lab.datasets.recording import Recording
 
 
 def recording(labels, user="a", rate=10.0, channels=3):

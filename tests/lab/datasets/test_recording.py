@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from onesigma.lab.datasets.recording import Recording, read_recordings, triads_of, write_recordings
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets.recording import Recording, read_recordings, triads_of, write_recordings
 
 
 def recording(n, user="a", name=""):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from onesigma.lab.datasets.schedule import schedule
 
 KINDS = ("a", "b", "c")

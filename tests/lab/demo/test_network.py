@@ -1,8 +1,8 @@
 import torch
+from onesigma.lab.demo.network import WatchNet
 from torch import nn
 
 from onesigma.lab.datasets.watch import INPUT_SHAPE
-from onesigma.lab.demo.network import WatchNet
 
 
 def test_window_in_logits_out():

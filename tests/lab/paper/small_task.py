@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from onesigma.lab.datasets.recording import Recording
 
 from onesigma.lab.datasets import tasks
 from onesigma.lab.datasets.motion import MotionSet, by_user, sensors_by_axes
-from onesigma.lab.datasets.recording import Recording
 
 RATE, MINUTES = 10.0, 10
 NAME = "Rhythms (stand-in for HHAR)"

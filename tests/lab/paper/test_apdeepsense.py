@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from onesigma.lab.paper.apdeepsense import apdeepsense
 from torch import nn
 
 import onesigma
 from onesigma import UnsupportedOp
 from onesigma.baselines.backbone import backbone
 from onesigma.lab.networks import fully_connected
-from onesigma.lab.paper.apdeepsense import apdeepsense
 
 X = torch.randn(4, 2, 3, 5, generator=torch.Generator().manual_seed(0))
 

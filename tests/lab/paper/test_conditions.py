@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from lab.paper import small_task
+from onesigma.lab.datasets.schedule import Period
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets import augment, esc, speech, tasks
-from onesigma.lab.datasets.schedule import Period
 from onesigma.lab.paper import conditions
 
 

@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
+from onesigma.lab.paper.evaluate import evaluate, predict, scores_of, spot
 from torch import nn
 
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
 from onesigma.decide.temperature import Temperature
-from onesigma.lab.paper.evaluate import evaluate, predict, scores_of, spot
 
 torch.manual_seed(0)
 NETWORK = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)).eval()

@@ -4,7 +4,6 @@ import math
 
 import pytest
 from lab.paper.written_trials import result
-
 from onesigma.lab.paper.goals import goals, judged, tally
 
 

@@ -2,11 +2,11 @@
 
 import torch
 from lab.training.trainings import EXAMPLES, SETTINGS, VALIDATION
+from onesigma.lab.paper.recipes import SETTINGS as RECIPES
+from onesigma.lab.paper.recipes import train_task
 
 from onesigma.lab.datasets.prepared import Splits
 from onesigma.lab.datasets.tasks import DATASETS
-from onesigma.lab.paper.recipes import SETTINGS as RECIPES
-from onesigma.lab.paper.recipes import train_task
 from onesigma.lab.training.train import TrainingSettings
 
 

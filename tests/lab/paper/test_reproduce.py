@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lab.paper import small_task
+from onesigma.lab.paper.recipes import Pools
 from torch import nn
 
 import onesigma
@@ -15,7 +16,6 @@ from onesigma.cli import main as cli
 from onesigma.errors import InputError
 from onesigma.lab.datasets import tasks
 from onesigma.lab.paper import methods, pictures, reproduce, trial
-from onesigma.lab.paper.recipes import Pools
 from onesigma.lab.paper.trial import Plan
 from onesigma.lab.training.pool import Pool
 from onesigma.lab.training.train import Trained, TrainingSettings

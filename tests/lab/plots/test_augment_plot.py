@@ -2,7 +2,6 @@ import struct
 
 import numpy as np
 import pytest
-
 from onesigma.lab.datasets.schedule import Period
 from onesigma.lab.plots.augment import Panel, noises
 

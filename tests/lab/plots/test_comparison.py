@@ -4,7 +4,6 @@ import math
 
 import pytest
 from matplotlib.figure import Figure
-
 from onesigma.lab.plots.comparison import latency, spotting, under_noise
 
 

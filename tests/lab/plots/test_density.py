@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-
 from onesigma.lab.plots.density import confidence_and_entropy
 
 SIZES = {"right": 200, "wrong": 30, "random": 100}

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
-from scipy.stats import gaussian_kde
-
 from onesigma.lab.plots.kernel import bandwidth, reflected_density
+from scipy.stats import gaussian_kde
 
 
 def area(values: np.ndarray, upper: float) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import onesigma
 from onesigma.converted import Converted
-from onesigma.lab.bench.bench import Plan
+from onesigma.lab.bench.measurement import Plan
 from onesigma.pages.report import cost
 from onesigma.pages.report.gather import Findings, gather
 

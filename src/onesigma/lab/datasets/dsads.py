@@ -18,10 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import fourier
-from onesigma.lab.datasets.motion import MotionSet, by_user, sensors_by_axes
+from onesigma.lab.datasets.motion import (
+    SPECTRA_SECONDS,
+    MotionSet,
+    Recording,
+    by_user,
+    sensors_by_axes,
+    spectra,
+    triads_of,
+)
 from onesigma.lab.datasets.prepared import read_npz
-from onesigma.lab.datasets.recording import Recording, triads_of
 
 FILE = "dsads/dsads.npz"
 USERS = tuple(str(user) for user in range(1, 9))
@@ -85,7 +91,7 @@ def _recordings(
     labels: Mapping[int, int],
     devices: Sequence[tuple[str, ...]],
 ) -> list[Recording]:
-    """Of each person, each activity with a label, each device: one recording."""
+    """One recording for each person, each activity with a label and each device."""
     activities = file["activity_ids"].tolist()
     found = []
     for (u, user), activity in product(enumerate(USERS), sorted(labels)):
@@ -131,7 +137,7 @@ DSADS_B = MotionSet(
     class_names=CLASSES_B,
     users=USERS,
     part=by_user(test=("1",), validation=("8",)),
-    seconds=fourier.SECONDS,
+    seconds=SPECTRA_SECONDS,
     hop_seconds=5.0,
-    transform=fourier.fourier,
+    transform=spectra,
 )

@@ -1,8 +1,8 @@
 """Environmental sounds (ESC-10): ten kinds of ambient noise, 40 recordings each, at 16 kHz.
 
 Piczak 2015, doi 10.1145/2733373.2806390; CC BY 3.0 for these ten kinds. The prepared file holds the
-loudest 2 s of each recording. The official ESC-50 archive holds all 5 s, at 44.1 kHz; of it the ten
-kinds are read and resampled.
+loudest 2 s of each recording. The official ESC-50 archive holds all 5 s, at 44.1 kHz; the ten kinds
+are read from it and resampled.
 """
 
 import csv
@@ -53,7 +53,7 @@ def read_official(folder: Path) -> Noise:
     """The ESC-10 part of an unpacked ESC-50 archive, 5 s each.
 
     Args:
-        folder: the one that holds ``meta`` and ``audio``.
+        folder: it holds ``meta`` and ``audio``.
 
     Raises:
         DataError: a file is absent or damaged, or the table lacks a column.

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from onesigma.converted import Converted
 from onesigma.lab.bench import programs
-from onesigma.lab.bench.bench import Bench, Plan
 from onesigma.lab.bench.contenders import PLAIN, Contender
-from onesigma.lab.bench.report import ratio
+from onesigma.lab.bench.measurement import Bench, Plan
 from onesigma.lab.bench.result import Result, Row
+from onesigma.lab.bench.result import show_ratio as ratio
 from onesigma.lab.bench.runtimes import runtime
-from onesigma.lab.bench.timing import Progress
+from onesigma.lab.timing import Progress
 from onesigma.pages.html.page import facts, table
 
 PASSES = 30
@@ -62,7 +62,7 @@ def section(converted: Converted, times: Result | str) -> Iterator[str]:
         return
     for name in dict.fromkeys(row.runtime for row in times.rows):
         rows = [row for row in times.rows if row.runtime == name]
-        head = (runtime(name).NAME, "time ÷ plain", "processor ÷ plain", "median, ms", "file, kB")
+        head = (runtime(name).title, "time ÷ plain", "processor ÷ plain", "median, ms", "file, kB")
         yield table(head, [_cells(times, row) for row in rows], mark=mark)
     how = (
         "each in turn, in an order drawn anew every round, one thread, batch 1; the ratio is of "
@@ -77,7 +77,7 @@ def section(converted: Converted, times: Result | str) -> Iterator[str]:
 
 
 def _energy(found: dict[str, Any]) -> str:
-    name = runtime(found["runtime"]).NAME
+    name = runtime(found["runtime"]).title
     return f"{1e3 * found['joules_per_call']:.2f} mJ per answer in {name}"
 
 

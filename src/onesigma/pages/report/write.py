@@ -101,7 +101,7 @@ def _headlines(found: Findings) -> Iterator[tuple[str, str, str]]:
     if not isinstance(found.times, str) and found.times.rows:
         name = found.times.rows[-1].runtime
         if row := found.times.row(cost.OURS, name):
-            text = f"the plain network’s time in {runtime(name).NAME}"
+            text = f"the plain network’s time in {runtime(name).title}"
             yield "cost", f"{row.timing.ratio:.1f}×", text
 
 
