@@ -5,9 +5,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from onesigma.errors import FileError
+from onesigma.errors import FileError, InputError
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo.checkpoint import SHIPPED, Checkpoint, load, save
+from onesigma.lab.demo.checkpoint import SHIPPED, Checkpoint, load, save, train
 
 needs_recordings = pytest.mark.skipif(
     importlib.util.find_spec("seglearn") is None, reason="seglearn is not installed"
@@ -73,3 +73,26 @@ def test_a_bad_file_says_what_to_do(damage, tmp_path):
         save_file({"weight": torch.zeros(2)}, path)
     with pytest.raises(FileError, match="onesigma demo --train"):
         load(path)
+
+
+@needs_recordings
+def test_training_learns_repeats_itself_and_leaves_the_random_state(tmp_path, capsys):
+    path = tmp_path / "a.safetensors"
+    state = torch.get_rng_state()
+    first = train(seed=3, epochs=2, progress=False, path=path)
+    second = train(seed=3, epochs=2, progress=False)
+    assert torch.equal(torch.get_rng_state(), state)
+    # Two epochs are enough for twice the accuracy of chance.
+    assert first.record.accuracy["train"] > 2 / 7
+    assert first.record.best_epoch in (1, 2)
+    weights = [c.network.state_dict() for c in (first, second, load(path))]
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name])
+        assert torch.equal(value, weights[2][name])
+    assert capsys.readouterr().err == ""
+
+
+@needs_recordings
+def test_no_epochs_are_refused():
+    with pytest.raises(InputError, match="epochs"):
+        train(epochs=0, progress=False)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from lab.paper import small_task
-from onesigma.lab.datasets.schedule import Period
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import augment, esc, speech, tasks
+from onesigma.lab.datasets import esc, noise, speech, tasks
+from onesigma.lab.datasets.noise import Period
 from onesigma.lab.paper import conditions
 
 
@@ -46,7 +46,7 @@ def test_stronger_noise_is_the_same_noise(task, monkeypatch):
     monkeypatch.setattr(conditions, "STRENGTHS", (0.0,))
     monkeypatch.setattr(conditions, "SCHEDULES", 1)
     noisy = conditions.labelled(task, None)[1]
-    periods = augment.plan(task.recordings["test"], np.random.default_rng([0, 0, 0]))
+    periods = noise.plan_motion(task.recordings["test"], np.random.default_rng([0, 0, 0]))
     rows = conditions.wholly_noisy(task, periods)
     torch.testing.assert_close(noisy.inputs, task.splits.test.inputs[rows], atol=1e-4, rtol=0)
     assert torch.equal(noisy.labels, task.splits.test.labels[rows])
@@ -87,8 +87,8 @@ def test_speech_is_mixed_with_noise_at_the_stated_ratio(monkeypatch):
     )
     made = speech.splits(clips, 0.3)
     task = tasks.SpeechTask(made, clips, {"unknown words": made.unknown})
-    noise = {"rain": rng.integers(-500, 500, (2, 32000)).astype(np.int16)}
-    monkeypatch.setattr(esc, "load", lambda root: noise)
+    sounds = {"rain": rng.integers(-500, 500, (2, 32000)).astype(np.int16)}
+    monkeypatch.setattr(esc, "load", lambda root: sounds)
     clean, *noisy = conditions.labelled(task, None)
     distance = [float((c.inputs - clean.inputs).square().mean()) for c in noisy]
     assert [c.name for c in noisy] == ["noise, 20 dB", "noise, 10 dB", "noise, 0 dB"]

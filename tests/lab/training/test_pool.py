@@ -11,7 +11,7 @@ from lab.training.trainings import EXAMPLES, SETTINGS, VALIDATION, build
 
 from onesigma.errors import FileError, InputError
 from onesigma.lab.training import pool
-from onesigma.lab.training.pool import Pool, drawn, train_pool
+from onesigma.lab.training.pool import Pool, choose_members, train_pool
 
 
 def make(folder: Path, members: int = 3, settings=SETTINGS, processes: int = 1) -> Pool:
@@ -96,9 +96,9 @@ def test_two_processes_make_the_same_pool(tmp_path):
 
 
 def test_draws_share_as_little_as_can_be():
-    assert [drawn(12, 1, t) for t in range(3)] == [[0], [1], [2]]
+    assert [choose_members(12, 1, t) for t in range(3)] == [[0], [1], [2]]
     for size, shared in ((1, 0), (3, 0), (5, 3), (10, 8)):
-        trials = [set(drawn(12, size, t)) for t in range(3)]
+        trials = [set(choose_members(12, size, t)) for t in range(3)]
         assert all(len(trial) == size for trial in trials)
         assert max(len(a & b) for a, b in combinations(trials, 2)) == shared
         uses = Counter(index for trial in trials for index in trial)

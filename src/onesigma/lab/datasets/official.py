@@ -173,7 +173,7 @@ def download(
             expected.
     """
     if destination.is_file():
-        if sha256 and not pooch.hash_matches(str(destination), sha256):
+        if sha256 and pooch.file_hash(str(destination)) != sha256:
             raise DataError(_is_another(destination))
         return destination
     pooch.get_logger().setLevel("WARNING")
@@ -185,8 +185,6 @@ def download(
             *(destination.name, destination.parent),
             downloader=partial(_receive, size=size, progress=progress),
         )
-    except ValueError as error:  # pooch's word for another digest
-        raise DataError(_is_another(destination)) from error
     except OSError as error:  # those of the network among them
         if error.errno in _DISK_FULL:
             raise DataError(f"The disk is full: {url} cannot be written.") from error
@@ -197,6 +195,8 @@ def download(
             host = urlsplit(url).hostname
             words = f"Cannot fetch from {host}: {error}. Is there a network? Try again."
         raise DataError(f"{words} {by_hand}") from error
+    except ValueError as error:  # how pooch reports another digest
+        raise DataError(_is_another(destination)) from error
     return destination
 
 

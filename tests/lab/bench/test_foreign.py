@@ -1,24 +1,13 @@
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
+from onesigma.lab.bench import foreign
 
 
-@pytest.fixture
-def foreign(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    import foreign
-
-    yield foreign
-    sys.modules.pop("foreign", None)
-
-
-def test_small_activations_give_small_logits_and_little_spread(foreign):
+def test_small_activations_give_small_logits_and_little_spread():
     """Input a tenth as large: a tenth of the logits, a tenth of the spread, more entropy."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(8, 64, bias=False), nn.ReLU(), nn.Dropout(0.5))

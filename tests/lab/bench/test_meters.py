@@ -4,10 +4,12 @@ import sys
 from itertools import count
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from onesigma.lab.bench.energy import Integrator, Meter, find_meters, measure
+from lab.bench.small_model import SHAPE, exported
 
-from onesigma.lab.bench import energy
+from onesigma.lab.bench import meters
+from onesigma.lab.bench.meters import Integrator, Meter, find_meters, measure_energy
 
 
 def write(root, files: dict[str, object]) -> None:
@@ -43,11 +45,11 @@ def test_rapl_counts_packages_and_their_memory_once(root):
     zone(root, "intel-rapl:0:0", "core", 60)
     zone(root, "intel-rapl:0:1", "dram", 10)
     zone(root, "intel-rapl:1", "psys", 500)
-    meters, word = find_meters(root)
+    found, word = find_meters(root)
     assert word == ""
-    totals = {meter.name.split()[0]: meter.in_total for meter in meters}
+    totals = {meter.name.split()[0]: meter.in_total for meter in found}
     assert totals == {"package-0": True, "core": False, "dram": True, "psys": False}
-    integrator = Integrator(meters)
+    integrator = Integrator(found)
     integrator.sample(0.0)
     zone(root, "intel-rapl:0", "package-0", 2_100, 10_000)
     zone(root, "intel-rapl:0:0", "core", 1_060)
@@ -68,8 +70,8 @@ def test_a_counter_that_wraps_around(root):
 def test_a_meter_that_may_not_be_read(root):
     zone(root, "intel-rapl:0", "package-0", 100)
     (root / RAPL / "intel-rapl:0" / "energy_uj").unlink()
-    meters, word = find_meters(root)
-    assert meters == []
+    found, word = find_meters(root)
+    assert found == []
     assert word == "RAPL is there but may not be read by this user"
 
 
@@ -79,22 +81,22 @@ def test_jetson_with_hwmon(root):
         write(root, {f"{HWMON}/in{number}_label": rail, f"{HWMON}/in{number}_input": 5000})
         write(root, {f"{HWMON}/curr{number}_input": 1000 * number})
     write(root, {f"{HWMON}/in4_label": "sum of shunt voltages", f"{HWMON}/in4_input": 9})
-    meters, _ = find_meters(root)
-    assert [meter.name for meter in meters] == ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]
-    assert [meter.read() for meter in meters] == [pytest.approx(5.0 * n) for n in (1, 2, 3)]
-    assert [meter.in_total for meter in meters] == [True, False, False]
+    found, _ = find_meters(root)
+    assert [meter.name for meter in found] == ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]
+    assert [meter.read() for meter in found] == [pytest.approx(5.0 * n) for n in (1, 2, 3)]
+    assert [meter.in_total for meter in found] == [True, False, False]
 
 
 def test_jetson_with_iio(root):
     for number, rail in enumerate(("POM_5V_IN", "POM_5V_GPU", "POM_5V_CPU")):
         write(root, {f"{IIO}/rail_name_{number}": rail, f"{IIO}/in_power{number}_input": 2500})
-    meters, _ = find_meters(root)
-    assert [(meter.name, meter.in_total) for meter in meters] == [
+    found, _ = find_meters(root)
+    assert [(meter.name, meter.in_total) for meter in found] == [
         ("POM_5V_IN", True),
         ("POM_5V_GPU", False),
         ("POM_5V_CPU", False),
     ]
-    integrator = Integrator(meters)
+    integrator = Integrator(found)
     integrator.sample(0.0)
     write(root, {f"{IIO}/in_power0_input": 3500})
     integrator.sample(2.0)
@@ -131,9 +133,9 @@ def test_a_graphics_card(root, monkeypatch, counts):
 def test_energy_per_call(monkeypatch):
     """A gauge at 3 W, a counter of 2 J per reading, calls of 0.25 s on a clock of our own."""
     now = [0.0]
-    monkeypatch.setattr(energy.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: now[0])
     counter = count(start=0, step=2)
-    meters = [
+    both = [
         Meter("gauge", lambda: 3.0),
         Meter("counter", lambda: float(next(counter)), wraps_at=1e9, in_total=False),
     ]
@@ -141,9 +143,42 @@ def test_energy_per_call(monkeypatch):
     def call() -> None:
         now[0] += 0.25
 
-    found = measure(call, meters, seconds=1.0, interval=60)
+    found = measure_energy(call, both, seconds=1.0, interval=60)
     assert found.calls == 4
     assert found.seconds == 1.0
     assert found.watts == pytest.approx(3.0)
     assert found.parts == {"gauge": pytest.approx(3.0), "counter": 2.0}
     assert found.to_dict()["joules_per_call"] == pytest.approx(0.75)
+
+
+def test_memory_is_that_of_a_process_of_its_own():
+    files = exported()
+    if not meters.can_measure_memory():
+        pytest.skip("no /proc on this system")
+    inputs = (np.zeros((1, *SHAPE), np.float32),)
+    found = meters.peak_memory("onnxruntime", [files / "full.onnx"] * 2, inputs, processes=1)
+    # ONNX Runtime itself takes some megabytes; PyTorch, which must not be there, some hundred.
+    assert 1e6 < found < 1e8
+    with pytest.raises(RuntimeError, match="absent"):
+        meters.peak_memory("onnxruntime", [files / "absent.onnx"], inputs, processes=1)
+
+
+def test_a_profile_sums_up_nodes_by_op():
+    def event(name, op, microseconds):
+        return {"cat": "Node", "name": f"{name}_kernel_time", "dur": microseconds,
+                "args": {"op_name": op}}  # fmt: skip
+
+    events = [event("a", "Conv", 30), event("a", "Conv", 20), event("b", "Conv", 40)]
+    events += [event("c", "Mul", 60), {"cat": "Session", "name": "run", "dur": 999}]
+    found = meters.sum_by_op(events)
+    assert [(each.op, each.nodes, each.microseconds) for each in found] == [
+        ("Conv", 2, 60),
+        ("Mul", 1, 60),
+    ]
+    assert [each.share for each in found] == [0.5, 0.5]
+
+
+def test_a_profile_of_a_file():
+    found = meters.profile(exported() / "full.onnx", (np.zeros((1, *SHAPE), np.float32),), runs=2)
+    assert "Conv" in {each.op.removeprefix("Fused") for each in found}
+    assert sum(each.share for each in found) == pytest.approx(1)

@@ -1,15 +1,23 @@
-"""One method on one condition, against the formulas written out."""
+"""One trial: each method on each condition, against the formulas; kept as long as it is valid."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from onesigma.lab.paper.evaluate import evaluate, predict, scores_of, spot
+from lab.paper import small_task
+from lab.paper.small_task import PLAN
 from torch import nn
 
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
 from onesigma.decide.temperature import Temperature
+from onesigma.lab.paper import trial
+from onesigma.lab.paper.methods import Pools
+from onesigma.lab.paper.trial import evaluate, predict, scores_of, spot
+from onesigma.lab.training.pool import Pool
+from onesigma.lab.training.train import Trained
 
 torch.manual_seed(0)
 NETWORK = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)).eval()
@@ -62,3 +70,26 @@ def test_spotting_counts_pairs():
     share = (energies[1][None] > energies[0][:, None]).double().mean()
     assert found["energy"]["auroc"] == pytest.approx(float(share))
     assert spot(known, known)["entropy"]["auroc"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kept", [None, "{", "[]", '{"key": "of another study"}'])
+def test_what_is_absent_damaged_or_of_another_study_is_made_again(kept, tmp_path, monkeypatch):
+    path = tmp_path / "trial-0.json"
+    if kept is not None:
+        path.write_text(kept)
+    monkeypatch.setattr(trial, "run_trial", lambda *_: {"labelled": [float("nan")]})
+    study = trial.Study(SimpleNamespace(), SimpleNamespace(), [], {})
+    monkeypatch.setattr(trial.Study, "digest", lambda *_: "this one")
+    made = trial.run_or_read(study, PLAN, 0, path, lambda line: None)
+    assert made == {"key": "this one", "trial": 0, "labelled": [None]}
+    assert [p.name for p in tmp_path.iterdir()] == ["trial-0.json"]
+
+
+def test_the_digest_changes_with_what_decides_the_outcome():
+    splits = small_task.load("hhar").splits
+    pools = [Pool((Trained(nn.Linear(2, 2), None),) * count) for count in (3, 1)]
+    study = trial.Study(splits, Pools(*pools), [], {"words": torch.zeros(2)})
+    other = replace(study, foreign={"words": torch.ones(2)})
+    assert study.digest(PLAN, 0) == study.digest(replace(PLAN, trials=9), 0)
+    assert study.digest(PLAN, 0) != study.digest(replace(PLAN, seed=9), 0)
+    assert study.digest(PLAN, 0) != other.digest(PLAN, 0)

@@ -5,9 +5,9 @@ import gc
 import numpy as np
 import pytest
 import torch
-from onesigma.lab.bench.timing import interleaved
 
-from onesigma.lab.bench import timing
+from onesigma.lab import timing
+from onesigma.lab.timing import time_in_turn, time_methods
 
 
 class Clock:
@@ -38,12 +38,12 @@ def clock(monkeypatch) -> Clock:
 
 
 def summary(samples, name, reference):
-    return timing.timing(samples[name], samples[reference])
+    return timing.summarise(samples[name], samples[reference])
 
 
 def test_minimum_percentiles_and_ratio(clock):
     calls = {"a": clock.takes(2.0), "b": clock.takes(9, 9, *range(10, 0, -1))}
-    samples = interleaved(calls, repeats=10)
+    samples = time_in_turn(calls, repeats=10)
     found = summary(samples, "b", "a")
     assert found.calls == 10
     assert found.minimum == 1
@@ -56,13 +56,13 @@ def test_minimum_percentiles_and_ratio(clock):
 
 
 def test_the_first_two_calls_do_not_count(clock):
-    samples = interleaved({"a": clock.takes(100.0, 50.0, 1.0)}, repeats=4)
+    samples = time_in_turn({"a": clock.takes(100.0, 50.0, 1.0)}, repeats=4)
     assert samples["a"][0].tolist() == [1, 1, 1, 1]
 
 
 def test_a_slow_one_sits_rounds_out_evenly(clock):
     calls = {"fast": clock.takes(0.01), "slow": clock.takes(1.0)}
-    samples = interleaved(calls, repeats=100, seconds=10)
+    samples = time_in_turn(calls, repeats=100, seconds=10)
     rounds = np.flatnonzero(np.isfinite(samples["slow"][0]))
     assert len(rounds) == 10
     assert set(np.diff(rounds)) == {10}
@@ -71,28 +71,28 @@ def test_a_slow_one_sits_rounds_out_evenly(clock):
 
 
 def test_even_the_slowest_is_called_five_times(clock):
-    samples = interleaved({"slow": clock.takes(1000.0)}, repeats=100, seconds=1)
+    samples = time_in_turn({"slow": clock.takes(1000.0)}, repeats=100, seconds=1)
     assert np.isfinite(samples["slow"][0]).sum() == 5
-    assert np.isfinite(interleaved({"slow": clock.takes(9.0)}, repeats=3, seconds=1)["slow"]).all()
+    assert np.isfinite(time_in_turn({"slow": clock.takes(9.0)}, repeats=3, seconds=1)["slow"]).all()
 
 
 def test_interruptions_do_not_count_as_work(clock):
     calls = {"short": clock.takes(1.0), "long": clock.takes(30.0, interrupted=30.0)}
-    found = summary(interleaved(calls, repeats=5), "long", "short")
+    found = summary(time_in_turn(calls, repeats=5), "long", "short")
     assert found.ratio == 60
     assert found.cpu_ratio == 30
 
 
 def test_the_order_is_drawn_anew_each_round():
     order: list[str] = []
-    interleaved({name: lambda name=name: order.append(name) for name in "abcd"}, repeats=20)
+    time_in_turn({name: lambda name=name: order.append(name) for name in "abcd"}, repeats=20)
     rounds = ["".join(order[i : i + 4]) for i in range(8, len(order), 4)]
     assert all(sorted(each) == list("abcd") for each in rounds)
     assert len(set(rounds)) > 5
 
 
 def test_a_short_run_has_no_noise(clock):
-    samples = interleaved({"a": clock.takes(1.0)}, repeats=3)
+    samples = time_in_turn({"a": clock.takes(1.0)}, repeats=3)
     assert summary(samples, "a", "a").noise is None
 
 
@@ -105,7 +105,7 @@ def test_threads_and_the_collector_are_restored_after_an_error():
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        interleaved({"a": fail}, repeats=2, threads=before + 1)
+        time_in_turn({"a": fail}, repeats=2, threads=before + 1)
     assert seen == [(before + 1, False)]
     assert torch.get_num_threads() == before
     assert gc.isenabled()
@@ -119,5 +119,14 @@ def test_progress_sees_every_round():
             seen.append(each)
             yield each
 
-    interleaved({"a": lambda: None}, repeats=7, progress=progress)
+    time_in_turn({"a": lambda: None}, repeats=7, progress=progress)
     assert seen == list(range(7))
+
+
+def test_methods_are_compared_with_the_reference(clock):
+    takes = {"plain": clock.takes(2.0), "one pass": clock.takes(3.0)}
+    methods = {name: lambda x, call=call: call() for name, call in takes.items()}
+    found = time_methods(methods, torch.zeros(1), reference="plain", repeats=5)
+    assert found["plain"].ratio == 1
+    assert found["one pass"].ratio == 1.5
+    assert found["one pass"].minimum == 3

@@ -1,4 +1,4 @@
-"""The stream of ``onesigma live --demo``: the doubt rises where the sensor drifts."""
+"""The stream of ``onesigma live --demo``: uncertainty rises where the sensor drifts."""
 
 from itertools import pairwise
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo import live
+from onesigma.lab.demo import playback
 from onesigma.tables.stream import windows
 
 
 @pytest.fixture(scope="module")
 def stream():
-    model, feed = live.demo()
+    model, feed = playback.demo()
     notes = [*feed.notes, (None, "")]
     answers = []
     for end, window in windows(feed.instants, model.length, hop=125):
@@ -30,16 +30,16 @@ def stream():
 def test_every_exercise_is_played_and_named(stream):
     model, feed, _ = stream
     assert model.labels == watch.CLASS_NAMES
-    assert [name for _, name in feed.notes if name != live.DRIFT] == list(watch.CLASS_NAMES)
-    assert live.PERSON in watch.TEST_SUBJECTS
+    assert [name for _, name in feed.notes if name != playback.DRIFT] == list(watch.CLASS_NAMES)
+    assert playback.PERSON in watch.TEST_SUBJECTS
     assert feed.recorded
     assert len(feed.names) == model.channels
 
 
-def test_the_doubt_rises_where_the_sensor_drifts(stream):
+def test_uncertainty_rises_where_the_sensor_drifts(stream):
     model, _, answers = stream
-    drift = [answer for name, answer in answers if name == live.DRIFT]
-    known = [(name, answer) for name, answer in answers if name != live.DRIFT]
+    drift = [answer for name, answer in answers if name == playback.DRIFT]
+    known = [(name, answer) for name, answer in answers if name != playback.DRIFT]
     for score in ("entropy", "epistemic"):
         during = np.mean([getattr(answer, score) for answer in drift])
         assert during > 2 * np.mean([getattr(answer, score) for _, answer in known])

@@ -4,7 +4,8 @@ import math
 
 import pytest
 from matplotlib.figure import Figure
-from onesigma.lab.plots.comparison import latency, spotting, under_noise
+
+from onesigma.lab.paper.pictures import draw_latency, draw_noise, draw_spotting
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def figures(monkeypatch):
 
 def test_one_bar_per_method_as_long_as_its_time(figures, tmp_path):
     times = {"Ours": 1.5, "BackboneDNN": 1.0, "MCDrop-30": 12.0}
-    latency(times, tmp_path / "t.png", highlight="Ours", title="Time", note="QUICK LOOK")
+    draw_latency(times, tmp_path / "t.png", highlight="Ours", title="Time", note="QUICK LOOK")
     (axis,) = figures[0].axes
     assert [bar.get_width() for bar in axis.patches] == list(times.values())
     assert [text.get_text() for text in axis.texts] == ["1.5×", "1.0×", "12.0×"]
@@ -36,7 +37,7 @@ def test_one_line_per_method_through_its_means(figures, tmp_path):
         "Ours": {"NLL": [(0.3, 0.1), (0.9, math.nan)], "ECE": [(0.1, 0.0), (0.2, 0.0)]},
         "BackboneDNN": {"NLL": [(0.4, 0.1), (2.0, 0.2)], "ECE": [(0.1, 0.0), (0.3, 0.0)]},
     }
-    under_noise(["clean", "10 dB"], curves, tmp_path / "n.png", title="Noise", note="")
+    draw_noise(["clean", "10 dB"], curves, tmp_path / "n.png", title="Noise", note="")
     nll, ece = figures[0].axes
     lines = [container.lines[0].get_ydata().tolist() for container in nll.containers]
     assert lines == [[0.3, 0.9], [0.4, 2.0]]
@@ -47,7 +48,7 @@ def test_one_line_per_method_through_its_means(figures, tmp_path):
 
 def test_one_panel_per_kind_one_dot_per_score(figures, tmp_path):
     areas = {"Ours, epistemic": [(0.8, 0.02), (0.3, math.nan)], "plain": [(0.7, 0.0), (0.9, 0.0)]}
-    spotting(
+    draw_spotting(
         *(["unknown words", "noise"], areas, tmp_path / "f.png"),
         highlight="Ours, epistemic",
         title="Which?",

@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from onesigma.lab.plots.scaling import growth
+from onesigma.lab.bench.growth import draw
 
 
-def test_growth_draws_whatever_was_measured(tmp_path: Path) -> None:
+def test_it_draws_whatever_was_measured(tmp_path: Path) -> None:
     lines = {"full": [(8, 2.0), (64, 2.4)], "lowrank": [(8, 1.6), (64, 0.9)]}
     curves = {"filters per layer": lines, "classes": {"full": [(2, 2.1)], "lowrank": [(2, 40.0)]}}
-    growth(curves, tmp_path / "scaling.png", title="Time", note="measured nowhere")
+    draw(curves, tmp_path / "scaling.png", title="Time", note="measured nowhere")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000

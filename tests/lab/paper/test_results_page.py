@@ -6,7 +6,7 @@ import pytest
 from lab.paper.written_trials import result
 from pages.page_reader import Page
 
-from onesigma.lab.paper import pictures, report_html
+from onesigma.lab.paper import pictures, results_page
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def reports(tmp_path_factory):
     made = {}
     for name, data in (("same", "Speech Commands"), ("other", "A & B (stand-in for HHAR)")):
         each = result(data, trials=3)
-        report_html.write([each], [folder], folder / f"{name}.html")
+        results_page.write([each], [folder], folder / f"{name}.html")
         made[name] = (folder / f"{name}.html").read_text()
     return made
 
@@ -76,10 +76,10 @@ def test_the_command_names_what_was_asked_for(changes, tail):
     made = result(trials=3)
     made["plan"] |= changes
     wanted = "onesigma reproduce speech --data-root DATA --output OUT" + tail
-    assert report_html.command(made) == wanted
+    assert results_page.command(made) == wanted
 
 
 def test_times_in_words():
-    assert report_html.duration(29) == "0 min"
-    assert report_html.duration(3599) == "1 h 0 min"
-    assert report_html.duration(150) == "2 min"
+    assert results_page.duration(29) == "0 min"
+    assert results_page.duration(3599) == "1 h 0 min"
+    assert results_page.duration(150) == "2 min"
