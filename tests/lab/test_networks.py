@@ -60,15 +60,25 @@ def test_the_demos_network_has_the_form_of_the_paper():
     assert torch.equal(network(x), network(x))
 
 
+def test_harder_networks_take_their_inputs():
+    for build, shape, classes in (
+        (networks.MotionCnn, (6, 200), 6),
+        (networks.ResidualCnn, (6, 200), 6),
+        (networks.KeywordCnn, (1, 24, 98), 10),
+    ):
+        assert build(width=4)(torch.zeros(2, *shape)).shape == (2, classes)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "shape", "classes", "sites"),
     [
         (lambda: convolutional((3, 4, 15), 5, width=4), (3, 4, 15), 5, 4),
         (lambda: fully_connected((3, 4), 5, width=8), (3, 4), 5, 4),
         (lambda: paper_cnn(size=8, width=4, classes=10, channels=1), (1, 8, 8), 10, 4),
-        (lambda: networks.MotionCnn(width=4), (6, 200), 6, 4),
-        (lambda: networks.ResidualCnn(width=4), (6, 200), 6, 5),
-        (lambda: networks.KeywordCnn(width=4), (1, 24, 98), 10, 5),
+        (networks.MotionCnn, (6, 200), 6, 4),
+        (networks.ResidualCnn, (6, 200), 6, 5),
+        (networks.KeywordCnn, (1, 24, 98), 10, 5),
     ],
     ids=["convolutional", "fully_connected", "paper", "motion", "residual", "keyword"],
 )

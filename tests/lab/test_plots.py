@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from lab.quick_figures import coarse  # noqa: F401
 from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
@@ -38,6 +39,7 @@ def test_three_methods_make_one_readable_picture(tmp_path):
     assert sorted(tmp_path.iterdir()) == [path, path.with_suffix(".svg")]
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("empty", [("wrong",), ("random",), ("right", "wrong", "random")])
 def test_empty_groups_are_drawn_without_a_warning(tmp_path, empty):
     path = tmp_path / "figure.png"
@@ -45,6 +47,7 @@ def test_empty_groups_are_drawn_without_a_warning(tmp_path, empty):
     png_size(path)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_a_perfectly_sure_network_is_drawn_without_a_warning(tmp_path):
     name, quantities = result("sure")
     quantities["confidence"] = {group: np.ones(n) for group, n in SIZES.items()}

@@ -54,6 +54,7 @@ def test_a_turn_of_nothing_changes_nothing(splits):
     )
 
 
+@pytest.mark.long
 def test_real_speech_in_real_noise_keeps_its_order():
     try:
         clips = speech.read(data_root())
@@ -74,7 +75,8 @@ def test_more_passes_are_closer_and_one_pass_of_an_exact_model_is_close():
     ref = fidelity.reference(network, x, 2000)
     models = {"one pass": fidelity.onesigma.convert(network, x[:2])}
     rows = {row.method: row for row in fidelity.compare(network, models, x, ref)}
-    assert rows["MC dropout, 100"].kl < rows["MC dropout, 3"].kl < rows["plain network"].kl
+    sampled = [rows[f"MC dropout, {passes}"].kl for passes in (100, 30, 10, 3)]
+    assert sampled == sorted(sampled)
     assert rows["one pass"].kl < rows["MC dropout, 30"].kl
     assert rows["one pass"].std_ratio == pytest.approx(1, abs=0.1)
     assert "one pass" in fidelity.show("title", list(rows.values()), ref.noise)

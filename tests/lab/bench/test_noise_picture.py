@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from lab.quick_figures import coarse  # noqa: F401
 
 from onesigma.lab.bench import noise_picture
 from onesigma.lab.bench.noise_picture import Panel, draw
@@ -25,6 +26,7 @@ def png_height(path):
     return struct.unpack(">II", content[16:24])[1]
 
 
+@pytest.mark.usefixtures("coarse")
 def test_two_panels_to_a_row_and_nothing_else_in_the_folder(tmp_path):
     path = tmp_path / "noise.png"
     periods = [Period(10.0, 40.0, "jitter"), Period(200.0, 300.0, "crop")]
@@ -65,6 +67,7 @@ def test_every_noise_is_shown_twice_the_second_time_stronger():
     assert factors[1] == pytest.approx(2 * factors[0])
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_picture_is_written_without_the_prepared_datasets_too(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "recordings", recordings)
     path = tmp_path / "noise.png"

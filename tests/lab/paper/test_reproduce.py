@@ -23,9 +23,16 @@ def uncalibrated(converted, inputs, **options):
     return converted
 
 
+def write_empty_pictures(result, folder):
+    """In place of ``pictures.draw``, which takes seconds and has tests of its own."""
+    for name in pictures.CAPTIONS:
+        (folder / f"{name}.svg").write_text("<svg></svg>")
+
+
 @contextmanager
 def small():
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "draw", write_empty_pictures)
         patch.setattr(tasks, "load", small_task.load)
         patch.setattr(reproduce, "plan_for", lambda name, **options: PLAN)
         patch.setattr(reproduce, "HELD_OUT", ())
@@ -65,8 +72,7 @@ def test_everything_written_says_whose_data_it_is_and_that_it_is_a_quick_look(ru
         assert small_task.NAME in text
         assert "(the paper's)" not in text
     for name in pictures.CAPTIONS:
-        assert (output / "hhar-quick" / f"{name}.png").stat().st_size > 10_000
-        assert (output / "hhar-quick" / f"{name}.svg").stat().st_size > 10_000
+        assert (output / "hhar-quick" / f"{name}.svg").is_file()
 
 
 def test_ours_is_calibrated_on_training_inputs(run):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from lab.paper.written_trials import result
+from lab.quick_figures import coarse_figures
 from pages.page_reader import Page
 
 from onesigma.lab.paper import pictures, results_page
@@ -13,7 +14,8 @@ from onesigma.lab.paper import pictures, results_page
 def reports(tmp_path_factory):
     """One of the paper's data, and one of a stand-in whose name needs escaping."""
     folder = tmp_path_factory.mktemp("report")
-    pictures.draw(result(trials=3), folder)
+    with coarse_figures():
+        pictures.draw(result(trials=3), folder)
     made = {}
     for name, data in (("same", "Speech Commands"), ("other", "A & B (stand-in for HHAR)")):
         each = result(data, trials=3)

@@ -88,6 +88,7 @@ def test_a_damaged_member_is_named(tmp_path):
         make(tmp_path, members=1)
 
 
+@pytest.mark.long
 def test_two_processes_make_the_same_pool(tmp_path):
     alone, together = make(tmp_path / "a", 2), make(tmp_path / "b", 2, processes=2)
     assert all(torch.equal(a, b) for a, b in zip(weights(alone), weights(together), strict=True))

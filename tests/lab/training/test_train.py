@@ -30,6 +30,10 @@ def same(first: Trained, second: Trained) -> bool:
     return all(torch.equal(weights[name], others[name]) for name in weights)
 
 
+def jitter(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs + 0.1 * torch.randn_like(inputs)
+
+
 def after(epochs: int):
     def on_epoch(losses):
         if len(losses) == epochs:
@@ -189,6 +193,18 @@ def test_buffers_are_part_of_it(tmp_path):
     with pytest.raises(Killed):
         train(normed, EXAMPLES, VALIDATION, SETTINGS, path=path, on_epoch=after(2))
     assert same(train(normed, EXAMPLES, VALIDATION, SETTINGS, path=path), whole)
+
+
+def test_one_cycle_and_augmentation_survive_being_killed_too(tmp_path):
+    settings = dataclasses.replace(SETTINGS, one_cycle=True, weight_decay=1e-3)
+    options = {"seed": 3, "augment": jitter}
+    whole = train(build, EXAMPLES, VALIDATION, settings, **options)
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(Killed):
+        train(build, EXAMPLES, VALIDATION, settings, path=path, on_epoch=after(2), **options)
+    assert same(train(build, EXAMPLES, VALIDATION, settings, path=path, **options), whole)
+    with pytest.raises(FileError, match="another training"):
+        train(build, EXAMPLES, VALIDATION, settings, seed=3, path=path)
 
 
 def test_the_files_hold_tensors_and_json_only(tmp_path):

@@ -137,7 +137,7 @@ def measure_energy(
     watcher = Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        while time.perf_counter() - start < seconds:
+        while not calls or time.perf_counter() - start < seconds:
             call()
             calls += 1
     finally:
