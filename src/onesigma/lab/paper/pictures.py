@@ -122,7 +122,7 @@ def draw_latency(
 ) -> None:
     """Bars of time relative to the plain network, in the order given."""
     names = list(ratios)
-    figure = Figure(figsize=(9.0, 1.5 + 0.36 * len(names)), dpi=150, facecolor="white")
+    figure = Figure(figsize=(9.0, 1.5 + 0.36 * len(names)), dpi=90, facecolor="white")
     axis = figure.subplots()
     colours = [BLUE if name == highlight else GREY for name in names]
     axis.barh(names, list(ratios.values()), color=colours, height=0.68)
@@ -145,7 +145,7 @@ def draw_noise(
 ) -> None:
     """One panel per figure, one line per method, conditions from left to right."""
     figures = list(next(iter(curves.values())))
-    figure = Figure(figsize=(5.6 * len(figures), 4.6), dpi=150, facecolor="white")
+    figure = Figure(figsize=(5.6 * len(figures), 4.6), dpi=90, facecolor="white")
     axes = figure.subplots(1, len(figures), squeeze=False)[0]
     for axis, name in zip(axes, figures, strict=True):
         _draw_lines(axis, {method: values[name] for method, values in curves.items()})
@@ -169,7 +169,7 @@ def draw_spotting(
 ) -> None:
     """One panel per kind of foreign input, one row per score: AUROC, mean and std, from 0 to 1."""
     width, margin = 2.8 + 2.6 * len(kinds), 2.4
-    figure = Figure(figsize=(width, 1.65 + 0.31 * len(areas)), dpi=150, facecolor="white")
+    figure = Figure(figsize=(width, 1.65 + 0.31 * len(areas)), dpi=90, facecolor="white")
     axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for column, (axis, kind) in enumerate(zip(axes, kinds, strict=True)):
         for row, (score, points) in enumerate(areas.items()):
