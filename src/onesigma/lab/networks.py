@@ -146,10 +146,10 @@ class MotionCnn(Layers):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Unflatten(1, (2, 3)),
-            *_pooled(2, width, (1, 5), nn.Dropout(dropout)),
-            *_pooled(width, width, (1, 5), nn.Dropout(dropout)),
-            *_pooled(width, width, (3, 5), nn.Dropout(dropout), merge=True),
-            *_pooled(width, width, (1, 5), nn.Dropout(dropout)),
+            *_pooled_block(2, width, (1, 5), nn.Dropout(dropout)),
+            *_pooled_block(width, width, (1, 5), nn.Dropout(dropout)),
+            *_pooled_block(width, width, (3, 5), nn.Dropout(dropout), merge=True),
+            *_pooled_block(width, width, (1, 5), nn.Dropout(dropout)),
             nn.Flatten(),
             nn.Linear(width * 12, 6),
         )
@@ -166,10 +166,10 @@ class KeywordCnn(Layers):
     def __init__(self, width: int = 64, channels: float = 0.2, dropout: float = 0.5) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *_pooled(1, width, (24, 5), nn.Dropout2d(channels), merge=True),
-            *_pooled(width, width, (1, 7), nn.Dropout2d(channels)),
-            *_pooled(width, width, (1, 7), nn.Dropout2d(channels)),
-            *_pooled(width, width, (1, 5), nn.Dropout2d(channels)),
+            *_pooled_block(1, width, (24, 5), nn.Dropout2d(channels), merge=True),
+            *_pooled_block(width, width, (1, 7), nn.Dropout2d(channels)),
+            *_pooled_block(width, width, (1, 7), nn.Dropout2d(channels)),
+            *_pooled_block(width, width, (1, 5), nn.Dropout2d(channels)),
             *(nn.Flatten(), nn.Dropout(dropout), nn.Linear(width * 6, 10)),
         )
 
@@ -211,7 +211,7 @@ class ResidualCnn(Layers):
         )
 
 
-def _pooled(
+def _pooled_block(
     inputs: int, outputs: int, kernel: tuple[int, int], dropout: nn.Module, merge: bool = False
 ) -> tuple[nn.Module, ...]:
     """Convolution, BatchNorm, ReLU, max-pool by 2 along time, dropout.

@@ -61,10 +61,7 @@ class Peak(NamedTuple):
 
 
 def confidence_and_entropy(
-    results: Sequence[Result],
-    path: Path | str,
-    classes: int | None = None,
-    random_is: str = "",
+    results: Sequence[Result], path: Path | str, classes: int | None = None, random_is: str = ""
 ) -> None:
     """Draw one row per method and write the figure to `path` as PNG, and as SVG beside it.
 

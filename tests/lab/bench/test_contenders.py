@@ -169,6 +169,6 @@ def test_onnx_files_must_be_readable_and_alike(tmp_path):
 
 
 def test_a_stored_file_stays_where_it_is(tmp_path):
-    program = programs.stored(exported() / "full.onnx", tmp_path)
+    program = programs.stored_program(exported() / "full.onnx", tmp_path)
     assert program.path == exported() / "full.onnx"
     assert (program.name, program.folder) == ("full", tmp_path)

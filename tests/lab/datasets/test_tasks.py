@@ -5,14 +5,7 @@ from lab.datasets import hhar_files
 from lab.datasets.test_speech import encode
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import (
-    dsads,
-    hhar,
-    motionsense,
-    opportunity,
-    speech,
-    tasks,
-)
+from onesigma.lab.datasets import dsads, hhar, motionsense, opportunity, speech, tasks
 from onesigma.lab.datasets.prepared import ENVIRONMENT, data_root
 
 

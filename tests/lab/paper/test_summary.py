@@ -15,20 +15,20 @@ def test_mean_and_sample_deviation():
     assert spread == (2.0, pytest.approx(math.sqrt(2)), 2)
     assert math.isnan(Spread.of([1.0]).std)
     assert math.isnan(Spread.of([None]).mean)
-    table = summary.labelled(result())["clean"]
+    table = summary.tabulate(result())["clean"]
     assert table["BackboneDNN"]["NLL"].mean == pytest.approx(0.55)
     assert list(table) == list(COLUMNS)
 
 
 def test_latency_is_relative_to_the_plain_network():
-    assert summary.slower(result())["Ours"][0].mean == 2
-    assert summary.slower(result())["BackboneDNN"][0].mean == 1
+    assert summary.latencies(result())["Ours"][0].mean == 2
+    assert summary.latencies(result())["BackboneDNN"][0].mean == 1
 
 
 def test_a_held_out_activity_comes_first_and_brings_no_other_input():
     held = trial(0, 0)
     held["foreign"] = [row | {"input": "jog"} for row in held["foreign"]] + held["foreign"]
-    found = summary.foreign(result() | {"held out": {"activity": "jog", "trials": [held]}})
+    found = summary.foreign_rows(result() | {"held out": {"activity": "jog", "trials": [held]}})
     kinds = [row.input for row in found]
     assert kinds == ["activity never trained on: jog"] * 5 + ["unknown words"] * 5
     assert found[0].figures["auroc"].trials == 1

@@ -21,7 +21,7 @@ from onesigma.converted import Converted
 from onesigma.errors import FileError, InputError, PackageError
 from onesigma.graph.flow import trace_noise
 from onesigma.lab.bench import programs
-from onesigma.lab.bench.programs import Program, behind_runs, class_dim_of, stored
+from onesigma.lab.bench.programs import Program, behind_runs, class_dim_of, stored_program
 from onesigma.lab.bench.runtimes import Array, Run
 from onesigma.lab.networks import INPUT_SHAPE, fully_connected, seeded_cnn
 from onesigma.storage.model_file import load
@@ -103,7 +103,7 @@ def one_passes(converted: Converted, examples: tuple[Tensor, ...]) -> dict[str, 
     """The same original in every mode, the fastest of them calibrated, and the model as it is."""
     made = {name: _in_mode(converted, examples, *mode) for name, mode in MODES.items()}
     if class_dim_of(converted) is not None and all(x.is_floating_point() for x in examples):
-        made[CALIBRATED] = _calibrated(made[FASTEST], examples)
+        made[CALIBRATED] = _calibrate(made[FASTEST], examples)
     if all(converted.settings != model.settings for model in made.values()):
         made[AS_SAVED] = converted
     return made
@@ -123,7 +123,7 @@ def _in_mode(
     return assemble(converted.source, examples, converted.report, settings, prior)
 
 
-def _calibrated(model: Converted, examples: tuple[Tensor, ...]) -> Converted:
+def _calibrate(model: Converted, examples: tuple[Tensor, ...]) -> Converted:
     """In the form, and at the cost, of what ``calibrate`` makes of real inputs.
 
     It is not called itself, because on random inputs it might reject what it finds. The shift of
@@ -240,7 +240,8 @@ def subject_of_files(paths: Sequence[Path], folder: Path) -> Subject:
     names = [path.stem for path in paths]
     labels = names if len(set(names)) == len(names) else [str(path) for path in paths]
     entries = [
-        Contender(label, (stored(path, folder),)) for label, path in zip(labels, paths, strict=True)
+        Contender(label, (stored_program(path, folder),))
+        for label, path in zip(labels, paths, strict=True)
     ]
     return Subject(labels[0], entries, taken[0])
 

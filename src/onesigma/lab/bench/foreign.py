@@ -89,7 +89,7 @@ def main() -> None:
     train, test = task.splits.train.inputs, task.splits.test.inputs
     chosen = some_rows(len(train), plan.calibration_inputs, plan.seed)
     network = pools.convolutional.draw(1, 0)[0]
-    kinds = {CLEAN: test, **conditions.foreign(task, seed=plan.seed)}
+    kinds = {CLEAN: test, **conditions.make_foreign(task, seed=plan.seed)}
     few = {kind: x[some_rows(len(x), ROWS, 0)] for kind, x in kinds.items()}
     compared = methods_of(network, train[chosen], plan.calibration_passes)
     print(text_table(HEADER, list(rows(few, compared, task.splits.class_names)), numbers=True))

@@ -119,11 +119,7 @@ class Integrator:
 
 
 def measure_energy(
-    call: Callable[[], object],
-    meters: list[Meter],
-    *,
-    seconds: float = 5.0,
-    interval: float = 0.05,
+    call: Callable[[], object], meters: list[Meter], *, seconds: float = 5.0, interval: float = 0.05
 ) -> Energy:
     """Run ``call`` over and over for that long, and read the meters meanwhile."""
     integrator, done, calls = Integrator(meters), Event(), 0

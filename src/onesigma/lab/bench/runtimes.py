@@ -86,7 +86,7 @@ def onnx_session(path: Path, threads: int, *, profile: Path | None = None) -> An
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # Threads that spin while they wait would take the time of whoever is measured next.
+    # Threads that spin while they wait would take time from what is measured next.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if profile is not None:
         options.enable_profiling = True

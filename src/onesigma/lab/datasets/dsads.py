@@ -1,6 +1,6 @@
 """Daily and Sports Activities: five body-worn sensors, 8 people, 25 Hz. A STAND-IN twice over.
 
-Real data, but neither of the paper's. Figures made with it carry its name.
+Real data, but not the paper's. Figures made with it carry its name.
 Use A stands in for Opportunity: torso, left arm and right leg for hip, left lower arm and right
 shoe; windows of 1 s; stand, walk, sit, lie. Both activities in a lift are kept (stand and walk):
 without them the task is too easy.
@@ -43,7 +43,7 @@ CLASSES_B = ("bike", "sit", "stand", "walk", "stairsup", "stairsdown")
 # The dataset's number of an activity → class.
 _LABELS_A = {2: 0, 7: 0, 8: 1, 9: 1, 10: 1, 11: 1, 1: 2, 3: 3, 4: 3}
 _LABELS_B = {15: 0, 16: 0, 1: 1, 2: 2, 9: 3, 10: 3, 11: 3, 5: 4, 6: 5}
-# What is none of the classes, for the question whether a network notices.
+# Activities that are no class: does a network notice?
 _FOREIGN_A = {"stairs": (5, 6), "cycling": (15, 16)}
 _FOREIGN_B = {"lying": (3, 4), "in a lift": (7, 8)}
 _DEVICES_A = (("T", "LA", "RL"),)
@@ -87,9 +87,7 @@ def _foreign(
 
 
 def _recordings(
-    file: dict[str, npt.NDArray[Any]],
-    labels: Mapping[int, int],
-    devices: Sequence[tuple[str, ...]],
+    file: dict[str, npt.NDArray[Any]], labels: Mapping[int, int], devices: Sequence[tuple[str, ...]]
 ) -> list[Recording]:
     """One recording for each person, each activity with a label and each device."""
     activities = file["activity_ids"].tolist()

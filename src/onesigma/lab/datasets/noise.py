@@ -329,7 +329,7 @@ def add_ambient(
 def ambient_stream(
     samples: int, periods: Sequence[Period], noise: NoiseClips, rng: np.random.Generator, rate: int
 ) -> FloatArray:
-    """Nothing but the noise: in each period clips of its kind in a row, drawn anew; else zero."""
+    """The noise alone: in each period random clips of its kind in a row, and zero elsewhere."""
     stream = np.zeros(samples)
     for period in periods:
         part = stream[round(period.start * rate) : round(period.stop * rate)]

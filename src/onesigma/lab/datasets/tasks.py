@@ -125,11 +125,7 @@ DATASETS = {
 
 
 def load(
-    task: str,
-    root: Path | None = None,
-    *,
-    dataset: str | None = None,
-    held_out: str | None = None,
+    task: str, root: Path | None = None, *, dataset: str | None = None, held_out: str | None = None
 ) -> Task:
     """The data of one of the paper's tasks.
 

@@ -38,7 +38,7 @@ class Condition(NamedTuple):
     labels: Tensor
 
 
-def labelled(
+def make_labelled(
     task: Task, root: Path | None, *, seed: int = 0, limit: int | None = None
 ) -> list[Condition]:
     """Clean test input first, then noisy, the weakest noise first.
@@ -57,7 +57,7 @@ def labelled(
     ]
 
 
-def foreign(task: Task, *, seed: int = 0, limit: int | None = None) -> dict[str, Tensor]:
+def make_foreign(task: Task, *, seed: int = 0, limit: int | None = None) -> dict[str, Tensor]:
     """Input of no class: what the dataset has of it, and random data in the shape of an input."""
     form = (limit or 500, task.splits.test.inputs.shape[1:], seed)
     real = {name: x[some_rows(len(x), limit, seed)] for name, x in task.foreign.items()}

@@ -47,7 +47,7 @@ def draw(result: Result, folder: Path) -> None:
     _noise(result, folder, label)
     _foreign(result, folder, label)
     draw_latency(
-        {column: ratio.mean for column, (ratio, _) in summary.slower(result).items()},
+        {column: ratio.mean for column, (ratio, _) in summary.latencies(result).items()},
         folder / "latency.png",
         highlight=OURS,
         title="Time per input, plain network = 1",
@@ -73,7 +73,7 @@ def _densities(result: Result, folder: Path, label: str) -> None:
 
 
 def _noise(result: Result, folder: Path, label: str) -> None:
-    table = summary.labelled(result)
+    table = summary.tabulate(result)
     curves = {
         method: {
             figure: [table[c][method][figure][:2] for c in result["conditions"]]

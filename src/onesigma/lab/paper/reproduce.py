@@ -112,7 +112,9 @@ def run_task(
     say("reading the data")
     task = tasks.load(name, root)
     say(f"data: {task.splits.name}")
-    labelled = conditions.labelled(task, tasks.root_if_any(root), seed=plan.seed, limit=plan.limit)
+    labelled = conditions.make_labelled(
+        task, tasks.root_if_any(root), seed=plan.seed, limit=plan.limit
+    )
     study = _study(task, labelled, folder, plan, processes, say)
     found = [
         run_or_read(study, plan, trial, folder / f"trial-{trial}.json", say)
@@ -151,7 +153,7 @@ def _study(
         trials=plan.trials,
         processes=processes,
     )
-    foreign = conditions.foreign(task, seed=plan.seed, limit=plan.limit)
+    foreign = conditions.make_foreign(task, seed=plan.seed, limit=plan.limit)
     return Study(task.splits, pools, labelled, foreign)
 
 

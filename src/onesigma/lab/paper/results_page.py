@@ -10,14 +10,7 @@ from onesigma.lab.paper import methods, pictures, summary, tables
 from onesigma.lab.paper.conditions import CLEAN
 from onesigma.lab.paper.methods import COLUMNS, OURS, PLAIN
 from onesigma.lab.paper.summary import SAMPLED, Goal, Result, goals, papers_numbers, tally
-from onesigma.pages.html.page import (
-    drawing,
-    facts,
-    folded,
-    page,
-    table,
-    words,
-)
+from onesigma.pages.html.page import drawing, facts, folded, page, table, words
 
 TITLES = {
     "hhar": "Activities from motion spectra",
@@ -106,14 +99,14 @@ def write(results: Sequence[Result], folders: Sequence[Path], path: Path) -> Non
         f'<p class="quick">{escape(tables.QUICK)}</p>' if quick else "",
         f'<div class="cards">{"".join(_card(result) for result in results)}</div>',
         f"<p>{escape(HOW)}</p>",
-        folded("What the methods are", facts(_escaped(METHODS), "terms")),
-        folded("What the figures mean", facts(_escaped(FIGURES), "terms")),
+        folded("What the methods are", facts(_escape_all(METHODS), "terms")),
+        folded("What the figures mean", facts(_escape_all(FIGURES), "terms")),
         *(line for each in zip(results, folders, strict=True) for line in _section(*each)),
     ]
     tables.put(path, page(title, body))
 
 
-def _escaped(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _escape_all(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, escape(text)) for name, text in pairs]
 
 
@@ -125,7 +118,7 @@ def _chip(result: Result) -> str:
 
 def _card(result: Result) -> str:
     """The task in a few figures."""
-    found, condition = summary.labelled(result), pictures.middle(result)
+    found, condition = summary.tabulate(result), pictures.middle(result)
     reached = goals(result)
     judged = [goal.holds for goal in reached if goal.holds is not None]
     meter = f'<meter max="{len(judged)}" value="{sum(judged)}"></meter>' if judged else ""
@@ -181,7 +174,7 @@ def _data(result: Result) -> Iterator[tuple[str, str]]:
 def _table_1(result: Result) -> Iterator[str]:
     yield "<h3>The paper’s table, on clean test input</h3>"
     head, *rows = tables.table_1(result)
-    found = summary.labelled(result)[CLEAN]
+    found = summary.tabulate(result)[CLEAN]
     best = {
         (number, COLUMNS.index(_best(found, row[0])) + 1)
         for number, row in enumerate(rows)
@@ -206,7 +199,7 @@ def _best(found: dict[str, dict[str, summary.Spread]], figure: str) -> str:
 
 
 def _noise(result: Result, folder: Path) -> Iterator[str]:
-    found, condition = summary.labelled(result), pictures.middle(result)
+    found, condition = summary.tabulate(result), pictures.middle(result)
     nll = {name: found[condition][name]["NLL"].mean for name in (OURS, PLAIN, SAMPLED)}
     yield "<h3>As the noise grows</h3>"
     yield (
@@ -233,7 +226,7 @@ def _foreign(result: Result, folder: Path) -> Iterator[str]:
     yield "<h3>Spotting foreign input</h3>"
     yield "<p>Against clean test input, by the score that a threshold would be set on.</p>"
     yield _drawing(result, folder, "foreign")
-    rows = summary.foreign(result)
+    rows = summary.foreign_rows(result)
     for kind in dict.fromkeys(row.input for row in rows):
         cells = [
             [

@@ -98,7 +98,7 @@ class Foreign(NamedTuple):
     figures: dict[str, Spread]
 
 
-def labelled(result: Result) -> dict[str, dict[str, dict[str, Spread]]]:
+def tabulate(result: Result) -> dict[str, dict[str, dict[str, Spread]]]:
     """Condition → column → figure → mean and spread."""
     rows = [row for trial in result["trials"] for row in trial["labelled"]]
     return {
@@ -121,7 +121,7 @@ def foreign_kinds(result: Result) -> list[ForeignKind]:
     return kinds
 
 
-def foreign(result: Result) -> list[Foreign]:
+def foreign_rows(result: Result) -> list[Foreign]:
     """Every kind of foreign input, every method, every score it offers, in this order."""
     return [
         Foreign(
@@ -142,7 +142,7 @@ def areas(kind: ForeignKind, figure: str = "auroc") -> dict[tuple[str, str], lis
     return found
 
 
-def slower(result: Result) -> dict[str, tuple[Spread, Spread]]:
+def latencies(result: Result) -> dict[str, tuple[Spread, Spread]]:
     """Column → time relative to the plain network, and milliseconds; batch 1."""
     times = [trial["milliseconds"] for trial in result["trials"]]
     return {

@@ -86,7 +86,7 @@ def header(result: Result) -> list[str]:
 
 def table_1(result: Result) -> Iterator[list[str]]:
     """The paper's table on clean input: its ten columns, and its numbers where the data agrees."""
-    table, theirs = summary.labelled(result)[CLEAN], papers_numbers(result["data"])
+    table, theirs = summary.tabulate(result)[CLEAN], papers_numbers(result["data"])
     yield ["quick look" if result["plan"]["quick"] else "", "data", *COLUMNS]
     for figure in TABLE_1:
         cells = [show_spread(figure, table[c][figure]) if c in table else "–" for c in COLUMNS]
@@ -99,7 +99,7 @@ def table_1(result: Result) -> Iterator[list[str]]:
 def show_tables(result: Result) -> str:
     """All tables for the terminal."""
     parts = ["\n".join(header(result))]
-    for condition, table in summary.labelled(result).items():
+    for condition, table in summary.tabulate(result).items():
         names = [*SHOWN, *WITH_TEMPERATURE]
         rows = [[c, *(show_spread(n, figures[n]) for n in names)] for c, figures in table.items()]
         inputs = result["conditions"][condition]
@@ -107,13 +107,13 @@ def show_tables(result: Result) -> str:
         parts.append(title + "\n\n" + text_table(["", *names], rows, numbers=True))
     foreign_rows = [
         [r.input, r.method, r.score, *(show_spread(n, s) for n, s in r.figures.items())]
-        for r in summary.foreign(result)
+        for r in summary.foreign_rows(result)
     ]
     columns = ["foreign input", "method", "score", "AUROC", "AUPR", "FPR95"]
     parts.append(text_table(columns, foreign_rows))
     times = [
         [column, f"{ratio.mean:.1f}×", f"{ms.mean:.2f} ms"]
-        for column, (ratio, ms) in summary.slower(result).items()
+        for column, (ratio, ms) in summary.latencies(result).items()
     ]
     parts.append(text_table(["batch 1, one thread", "plain = 1", "time"], times, numbers=True))
     found = goals(result)
@@ -144,7 +144,7 @@ def _papers(name: str, theirs: dict[str, dict[str, float]]) -> list[str]:
 def _labelled_rows(result: Result) -> Iterator[list[Any]]:
     quick = result["plan"]["quick"]
     yield ["quick look", "data", "condition", "method", "figure", "mean", "std", "trials"]
-    for condition, table in summary.labelled(result).items():
+    for condition, table in summary.tabulate(result).items():
         for method, figures in table.items():
             for figure, spread in figures.items():
                 yield [quick, result["data"], condition, method, figure, *spread]
@@ -153,7 +153,7 @@ def _labelled_rows(result: Result) -> Iterator[list[Any]]:
 def _foreign_rows(result: Result) -> Iterator[list[Any]]:
     quick = result["plan"]["quick"]
     yield ["quick look", "data", "input", "method", "score", "figure", "mean", "std", "trials"]
-    for row in summary.foreign(result):
+    for row in summary.foreign_rows(result):
         for figure, spread in row.figures.items():
             yield [quick, result["data"], *row[:3], figure, *spread]
 

@@ -127,11 +127,11 @@ def train(
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(path)
-            remove_leftovers(unfinished(path))
+            remove_leftovers(unfinished_path(path))
             if path.exists():
                 return _read_result(network, path, key)
         state = _State(network, settings, math.ceil(len(examples) / settings.batch))
-        checkpoint = _Checkpoint(unfinished(path), key) if path is not None else None
+        checkpoint = _Checkpoint(unfinished_path(path), key) if path is not None else None
         _run(state, examples, validation, checkpoint, augment, on_epoch)
     network.load_state_dict(state.best)
     record = TrainingRecord(
@@ -143,7 +143,7 @@ def train(
     if path is not None:
         content = {"key": key, "record": asdict(record)}
         tensor_file.write(path, _FINISHED, network.state_dict(), content)
-        unfinished(path).unlink(missing_ok=True)
+        unfinished_path(path).unlink(missing_ok=True)
     return Trained(network, record)
 
 
@@ -177,7 +177,7 @@ def accuracy(network: nn.Module, split: Split) -> float:
     return float(right.double().mean())
 
 
-def unfinished(path: Path) -> Path:
+def unfinished_path(path: Path) -> Path:
     """Where the training whose result goes to `path` is kept until then."""
     return path.with_suffix(f".unfinished{path.suffix}")
 
@@ -262,7 +262,7 @@ class _Checkpoint:
     def restore(self, state: _State) -> None:
         """Make `state`, and torch's random state, what they were when the file was written."""
         tensors, content = _read(self.path, _UNFINISHED, self.key)
-        with _fitting(self.path):
+        with _explain_misfit(self.path):
             state.network.load_state_dict(_under("network", tensors))
             state.best = _under("best", tensors)
             moments: dict[int, dict[str, Tensor]] = {}
@@ -327,14 +327,14 @@ def _validate(state: _State, validation: Split) -> None:
 
 def _read_result(network: nn.Module, path: Path, key: str) -> Trained:
     tensors, content = _read(path, _FINISHED, key)
-    with _fitting(path):
+    with _explain_misfit(path):
         network.load_state_dict(tensors)
         record = dict(content["record"])
         record["settings"] = TrainingSettings(**record["settings"])
         record["losses"] = tuple(record["losses"])
         trained = Trained(network.eval(), TrainingRecord(**record))
     # Still there if the kill came between writing the one and deleting the other.
-    unfinished(path).unlink(missing_ok=True)
+    unfinished_path(path).unlink(missing_ok=True)
     return trained
 
 
@@ -349,7 +349,7 @@ def _read(path: Path, kind: str, key: str) -> tuple[dict[str, Tensor], Any]:
 
 
 @contextmanager
-def _fitting(path: Path) -> Iterator[None]:
+def _explain_misfit(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
