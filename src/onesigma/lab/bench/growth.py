@@ -25,6 +25,7 @@ from onesigma.conversion import convert
 from onesigma.lab.bench.contenders import CALIBRATED, MODES, PLAIN, subject_of_model
 from onesigma.lab.bench.measurement import Bench, Plan, machine
 from onesigma.lab.networks import INPUT_SHAPE, seeded_cnn
+from onesigma.lab.plots import INK, SOFT
 from onesigma.pages.figure_file import save
 from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
@@ -49,7 +50,7 @@ NOTE = (
     "paper's CNN: 4 convolutions of 64 filters, input 6 × 20 × 20, 6 classes."
 )
 
-INK, SOFT, FAINT = "#222222", "#555555", "#DDDDDD"
+GRID = "#DDDDDD"
 # Okabe & Ito's colours; markers say it again in grey.
 LINES = (("#D55E00", "s"), ("#0072B2", "o"), ("#009E73", "^"), ("#8A8A8A", "D"))
 TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
@@ -155,7 +156,7 @@ def _draw(axis: Axes, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Non
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.grid(axis="y", color=FAINT, linewidth=0.8)
+    axis.grid(axis="y", color=GRID, linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=9.5, colors=INK)

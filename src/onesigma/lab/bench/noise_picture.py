@@ -23,6 +23,7 @@ from onesigma.errors import DataError
 from onesigma.lab.datasets import esc, noise, speech, watch
 from onesigma.lab.datasets.mfcc import SAMPLE_RATE
 from onesigma.lab.datasets.motion import Recording
+from onesigma.lab.plots import FAINT, INK, SOFT
 from onesigma.pages.figure_file import save
 
 # Chosen for the eye: all seven noises within half an hour, no factor close to 1.
@@ -46,7 +47,7 @@ FOOTNOTE = (
     "(seglearn, BSD-3). Sound: Speech Commands (CC BY 4.0), ESC-10 (CC BY 3.0). Time in seconds."
 )
 
-INK, SOFT, FAINT, QUIET = "#222222", "#555555", "#B0B0B0", "#E9E9E9"
+QUIET = "#E9E9E9"
 # Okabe & Ito's, told apart with any colour vision.
 LINES = ("#0072B2", "#D55E00", "#009E73")
 COLUMNS = 2

@@ -53,11 +53,7 @@ _KEYS = ("x", "scale", "activity_ids", "users", "channels", "rate_hz")
 
 
 def recordings_a(root: Path | None = None) -> list[Recording]:
-    """Five minutes of each person and activity: torso, left arm, right leg, 18 channels.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """Five minutes of each person and activity: torso, left arm, right leg, 18 channels."""
     return _recordings(_read(root), _LABELS_A, _DEVICES_A)
 
 

@@ -27,21 +27,13 @@ Noise = dict[str, npt.NDArray[np.int16]]
 
 
 def load(root: Path | None = None) -> Noise:
-    """The official recordings if they are there, else the prepared ones.
-
-    Raises:
-        DataError: neither is there, or what is there is damaged.
-    """
+    """The official recordings if they are there, else the prepared ones."""
     folder = official.find("esc", root)
     return read(root) if folder is None else read_official(folder)
 
 
 def read(root: Path | None = None) -> Noise:
-    """The prepared clips of 2 s, bit for bit.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """The prepared clips of 2 s, bit for bit."""
     file = read_npz(root, FILE, ("audio_hi", "audio_lo", "category", "categories", "rate_hz"))
     if int(file["rate_hz"]) != SAMPLE_RATE:
         raise DataError(f"{FILE}: expected {SAMPLE_RATE} Hz, found {int(file['rate_hz'])}.")
@@ -54,9 +46,6 @@ def read_official(folder: Path) -> Noise:
 
     Args:
         folder: it holds ``meta`` and ``audio``.
-
-    Raises:
-        DataError: a file is absent or damaged, or the table lacks a column.
     """
     try:
         table = csv.DictReader((folder / TABLE).read_text(encoding="utf-8").splitlines())

@@ -84,9 +84,6 @@ def recordings(folder: Path, clock: Clock = "Creation_Time") -> list[Recording]:
     Args:
         folder: it holds the four CSV files.
         clock: what to pair rows by; Arrival_Time for files a spreadsheet has rounded.
-
-    Raises:
-        DataError: a file is absent, damaged, or not in the official layout.
     """
     found: list[Recording] = []
     for kind in KINDS:
@@ -181,9 +178,6 @@ def read_streams(path: Path, clock: Clock) -> dict[StreamKey, Stream]:
     """The rows of one file by user, model and device, without the dropped devices.
 
     In pieces, because a file has over a gigabyte, and rows of all devices are mixed in it.
-
-    Raises:
-        DataError: the file is absent, cut short, lacks a column, or holds what no such file holds.
     """
     pieces: defaultdict[StreamKey, list[Stream]] = defaultdict(list)
     for rows in _pieces(path, clock):

@@ -74,11 +74,7 @@ def write_recordings(path: Path, recordings: Sequence[Recording]) -> None:
 
 
 def read_recordings(path: Path) -> list[Recording]:
-    """What `write_recordings` wrote.
-
-    Raises:
-        DataError: the file is absent or damaged.
-    """
+    """What `write_recordings` wrote."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}

@@ -58,11 +58,7 @@ SAMPLES = replace(MOTIONSENSE, transform=samples)
 
 
 def load(root: Path | None = None, dataset: MotionSet = MOTIONSENSE) -> Splits:
-    """Read, cut, split and standardise the recordings, as MOTIONSENSE or as SAMPLES.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """Read, cut, split and standardise the recordings, as MOTIONSENSE or as SAMPLES."""
     return dataset.splits(dataset.parts(recordings(root)))
 
 

@@ -59,9 +59,6 @@ def recordings(folder: Path) -> list[Recording]:
 
     Args:
         folder: the ``dataset`` folder of the official archive.
-
-    Raises:
-        DataError: a run is absent, damaged, or not in the official layout.
     """
     absent = [run for run in RUNS if not (folder / f"{run}.dat").is_file()]
     if absent:
@@ -99,11 +96,7 @@ def _read(path: Path) -> Recording:
 def fill(
     signal: npt.NDArray[np.float64], rate: float, name: str
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """The signal (n, channels) with lost readings interpolated, and where a gap was too long.
-
-    Raises:
-        DataError: a channel holds no reading at all.
-    """
+    """The signal (n, channels) with lost readings interpolated, and where a gap was too long."""
     instants = np.arange(len(signal))
     whole = np.empty(signal.shape, dtype=np.float32)
     silent = np.zeros(len(signal), dtype=np.bool_)

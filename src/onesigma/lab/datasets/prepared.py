@@ -26,9 +26,6 @@ def data_root(root: Path | None = None) -> Path:
     Args:
         root: the folder; None takes the environment variable ONESIGMA_DATA, and without it
             ../shared/data beside the current folder.
-
-    Raises:
-        DataError: there is no such folder; the message says what to pass.
     """
     named = os.environ.get(ENVIRONMENT)
     if root is not None:
@@ -43,11 +40,7 @@ def data_root(root: Path | None = None) -> Path:
 
 
 def read_npz(root: Path | None, name: str, keys: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays `keys` of the file `name` (with its folder) under the data root.
-
-    Raises:
-        DataError: the file is absent, damaged, or lacks one of the arrays.
-    """
+    """The arrays `keys` of the file `name` (with its folder) under the data root."""
     path = data_root(root) / name
     if not path.is_file():
         raise DataError(f"{name} is not in the data folder {path.parents[1]}. {_WHAT_TO_PASS}")

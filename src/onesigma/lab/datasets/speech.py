@@ -69,14 +69,7 @@ class Speech(Splits):
 
 
 def load(root: Path | None = None) -> Speech:
-    """Read, decode, analyse, split and standardise the clips.
-
-    Args:
-        root: the folder of the prepared datasets; see `prepared.data_root`.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """Read, decode, analyse, split and standardise the clips."""
     return splits(read(root))
 
 
@@ -94,11 +87,7 @@ def splits(clips: Clips, validation_share: float = VALIDATION_SHARE) -> Speech:
 
 
 def read(root: Path | None = None) -> Clips:
-    """The clips as they were recorded, bit for bit.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """The clips as they were recorded, bit for bit."""
     file = read_npz(root, FILE, _KEYS)
     words, rate = tuple(file["words"].tolist()), int(file["rate_hz"])
     if words != CLASS_NAMES or rate != SAMPLE_RATE:
@@ -134,9 +123,6 @@ def read_archive(folder: Path) -> Clips:
 
     Args:
         folder: it holds a folder for each word.
-
-    Raises:
-        DataError: a word is absent or has too few clips, or a file is damaged.
     """
     # Some clips are in the archive twice, under two names.
     taken: set[bytes] = set()

@@ -135,9 +135,6 @@ def load(
             `official.fetch` brought to the cache are found without it.
         dataset: one of DATASETS[task]; None takes the first that is there.
         held_out: a class to leave out of motion data altogether, as foreign input.
-
-    Raises:
-        DataError: no dataset of the task is there, or one is damaged.
     """
     if task not in DATASETS or dataset not in (None, *DATASETS[task]):
         choice = DATASETS.get(task, tuple(DATASETS))

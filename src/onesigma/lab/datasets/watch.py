@@ -52,11 +52,7 @@ WATCH = MotionSet(
 
 
 def load() -> Splits:
-    """Read, verify, cut, split and standardise the recordings.
-
-    Raises:
-        DataError: the package is not installed, or its file is not the published one.
-    """
+    """Read, verify, cut, split and standardise the recordings."""
     return WATCH.splits(WATCH.parts(recordings()))
 
 

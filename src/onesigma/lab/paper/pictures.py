@@ -14,7 +14,7 @@ from onesigma.lab.paper import summary
 from onesigma.lab.paper.conditions import CLEAN
 from onesigma.lab.paper.methods import APDEEPSENSE, OURS, PLAIN
 from onesigma.lab.paper.summary import Result
-from onesigma.lab.plots import confidence_and_entropy
+from onesigma.lab.plots import FAINT, INK, SOFT, confidence_and_entropy
 from onesigma.pages.figure_file import save
 
 # Name of the files (PNG and SVG) → what a reader is told about it.
@@ -31,7 +31,7 @@ CAPTIONS = {
 # Method → figure → (mean, std), one pair per condition.
 Curves = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 
-INK, SOFT, FAINT, BLUE, GREY = "#222222", "#555555", "#8A8A8A", "#0072B2", "#C3C8CE"
+BLUE, GREY = "#0072B2", "#C3C8CE"
 # Okabe & Ito's colours; markers say it again in grey.
 LINES = (
     ("#0072B2", "o"), ("#D55E00", "s"), ("#8A8A8A", "D"), ("#009E73", "^"), ("#CC79A7", "v"),
