@@ -13,7 +13,7 @@ help:            ## show this list
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,docs,keras,onnx,predict]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,docs,keras,onnx,predict,reproduce]'
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create .venv and install everything, pinned

@@ -17,8 +17,8 @@ import onesigma
 from onesigma import metrics
 from onesigma.baselines.backbone import backbone
 from onesigma.lab.datasets import watch
+from onesigma.lab.datasets.noise import random_walk, white_noise
 from onesigma.lab.demo import checkpoint
-from onesigma.lab.demo.run import random_walk, white_noise
 from onesigma.text_table import text_table
 
 FALSE_ALARMS = 0.05
@@ -33,7 +33,8 @@ def auroc(known: Tensor, foreign: Tensor) -> float:
 def main() -> None:
     data, network = watch.load(), checkpoint.load().network
     converted = onesigma.convert(network, data.train.inputs[:2])
-    kinds = {"real": data.test.inputs, "drift": random_walk(0), "noise": white_noise(0)}
+    form = (200, watch.INPUT_SHAPE)
+    kinds = {"real": data.test.inputs, "drift": random_walk(*form), "noise": white_noise(*form)}
 
     plain = {kind: backbone(network)(x) for kind, x in kinds.items()}
     ours = {kind: converted(x) for kind, x in kinds.items()}

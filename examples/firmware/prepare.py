@@ -17,8 +17,8 @@ import onesigma
 from onesigma.exporters.c import BOARD
 from onesigma.exporters.c.elementwise import literal
 from onesigma.lab.datasets import watch
+from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.demo import checkpoint
-from onesigma.lab.demo.run import random_walk
 
 RISK = 0.05  # of all windows, at most this share is to be acted on and answered wrongly
 
@@ -50,7 +50,8 @@ def model(data: watch.Watch) -> onesigma.Converted:
 
 def windows(data: watch.Watch) -> dict[str, Tensor]:
     first = watch.CLASS_NAMES[int(data.test.labels[0])]
-    return {f"recorded {first}": data.test.inputs[0], "drifting sensor": random_walk(0)[0]}
+    (drift,) = random_walk(1, watch.INPUT_SHAPE)
+    return {f"recorded {first}": data.test.inputs[0], "drifting sensor": drift}
 
 
 def header(examples: dict[str, Tensor]) -> str:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from onesigma.exporters.without_erf import WithoutErf, erf, erfc, gelu
 from scipy import special
+
+from onesigma.exporters.without_erf import WithoutErf, erf, erfc, gelu
 
 X = torch.cat([torch.linspace(-12, 12, 200_001), torch.logspace(-12, 0, 1001)]).double()
 

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from onesigma.errors import DataError
 from onesigma.lab.datasets import esc, hhar, opportunity
-from onesigma.lab.datasets.archive import extract
-from onesigma.lab.datasets.hhar_csv import read_streams
-from onesigma.lab.datasets.recording import Recording, read_recordings, triads_of, write_recordings
+from onesigma.lab.datasets.motion import Recording, read_recordings, triads_of, write_recordings
+from onesigma.lab.datasets.official import extract
 from onesigma.tables.files import read_array, read_wav
 
 
@@ -88,7 +87,7 @@ READERS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], object]]] = {
     "recordings": (recordings, read_recordings),
     "hhar": (
         lambda _: hhar_rows(),
-        lambda path: read_streams(path, hhar.CLASS_NAMES, "Creation_Time", ()),
+        lambda path: hhar.read_streams(path, "Creation_Time"),
     ),
     "opportunity": (lambda _: opportunity_rows(), read_run),
     "esc table": (lambda _: ESC_TABLE, read_table),

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import onesigma
+from onesigma.lab.datasets.noise import random_walk
+from onesigma.lab.datasets.watch import INPUT_SHAPE
 from onesigma.lab.demo import checkpoint
-from onesigma.lab.demo.run import random_walk
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -44,7 +45,7 @@ def watch(tmp_path_factory):
 
     @cache
     def made(mode: str):
-        folder, x = tmp_path_factory.mktemp(mode), random_walk(0)[:2]
+        folder, x = tmp_path_factory.mktemp(mode), random_walk(2, INPUT_SHAPE)
         converted = onesigma.convert(checkpoint.load().network, x, **(MODES[mode] or {}))
         if mode == "plain":
             model = onnx.load(programs.plain(converted, (x,), folder / "m.onnx").path)

@@ -49,7 +49,7 @@ def _run(args: argparse.Namespace) -> None:
     from onesigma.pages.live.server import serve
 
     if args.demo:
-        from onesigma.lab.demo.live import demo
+        from onesigma.lab.demo.playback import demo
 
         model, feed = demo()
     elif args.model is None or args.source is None:

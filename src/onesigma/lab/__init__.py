@@ -1,1 +1,13 @@
-"""The laboratory: datasets, the paper, benchmarks, the demo. The product does not import it."""
+"""The laboratory: datasets, the paper, the demo, benchmarks. The product does not import it.
+
+Its parts stand in one order, and each may import only those before it:
+
+    networks    the networks that are trained and measured here
+    timing      how long several callables take, compared with each other
+    plots       the picture of confidence and entropy
+    datasets    where data comes from, how it is cut and split, the paper's noise
+    training    one training, and pools of them; interrupted ones go on
+    paper       the paper's experiments, from data to tables, figures and pages
+    demo        the smartwatch network that is shipped, and what ``onesigma demo`` shows
+    bench       what uncertainty costs, and how close one pass is to Monte Carlo
+"""

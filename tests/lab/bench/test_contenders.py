@@ -5,34 +5,39 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from lab.bench.small import examples, small
+from lab.bench.small_model import examples, exported, small
+from torch import nn
 
+import onesigma
 from onesigma import Converted
 from onesigma.baselines.totals import Totals
-from onesigma.exporters.agreement import columns
+from onesigma.errors import FileError, InputError
+from onesigma.exporters.answering import tensors_of
 from onesigma.lab.bench import contenders as target
 from onesigma.lab.bench import programs
-from onesigma.lab.bench.bench import check
 from onesigma.lab.bench.contenders import (
     AS_SAVED,
     CALIBRATED,
     MODES,
     PLAIN,
     Contender,
-    contenders,
-    summed_up,
+    make_contenders,
+    make_subject,
+    subject_of_files,
+    sum_up,
 )
-from onesigma.lab.bench.network import INPUT_SHAPE, paper_cnn, seeded_cnn
-from onesigma.lab.bench.runtimes import eager, onnxruntime, openvino
+from onesigma.lab.bench.measurement import check
+from onesigma.lab.bench.runtimes import runtime
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 X = tuple(x.numpy() for x in examples())
+eager, onnxruntime, openvino = map(runtime, ("eager", "onnxruntime", "openvino"))
 
 
-def run(program, runtime, inputs=X):
-    return runtime.start(runtime.translate(program, inputs), inputs, 1)(*inputs)
+def run(program, chosen, inputs=X):
+    return chosen.start(chosen.translate(program, inputs), inputs, 1)(*inputs)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def model() -> Converted:
 @pytest.fixture(scope="module")
 def entries(model, tmp_path_factory) -> dict[str, Contender]:
     folder = tmp_path_factory.mktemp("programs")
-    made = contenders(model, examples(), folder, passes=(3,), sizes=(2,))
+    made = make_contenders(model, examples(), folder, passes=(3,), sizes=(2,))
     return {entry.name: entry for entry in made}
 
 
@@ -72,7 +77,7 @@ def test_one_pass_is_the_converted_model(model, entries):
     assert entries["one pass, full"].programs[0].graph is model.network
     frozen = small(mean="frozen", variance="lowrank")(*examples())
     found = run(entries["one pass, frozen + lowrank"].programs[0], eager)
-    for array, expected in zip(found, columns(frozen).values(), strict=True):
+    for array, expected in zip(found, tensors_of(frozen).values(), strict=True):
         np.testing.assert_allclose(array, expected.detach(), rtol=1e-4, atol=1e-6)
 
 
@@ -119,7 +124,7 @@ def test_runs_are_summed_up_as_the_baselines_do(shape, dim):
     totals = Totals("classification", dim)
     totals.add(logits)
     expected = totals.prediction()
-    found = summed_up(list(logits.numpy()), dim)
+    found = sum_up(list(logits.numpy()), dim)
     names = ("mean", "var", "probs", "entropy", "aleatoric", "epistemic")
     for name, value in zip(names, found, strict=True):
         np.testing.assert_allclose(value, getattr(expected, name), rtol=1e-4, atol=1e-6)
@@ -127,7 +132,7 @@ def test_runs_are_summed_up_as_the_baselines_do(shape, dim):
 
 def test_a_regression_model_has_moments_only(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "one_passes", lambda *_: {})
-    made = contenders(small(task="regression"), examples(), tmp_path, passes=(3,), sizes=())
+    made = make_contenders(small(task="regression"), examples(), tmp_path, passes=(3,), sizes=())
     assert [entry.name for entry in made] == [PLAIN, "MC-3, one batch", "MC-3, loop"]
     starts = [entry.run(lambda p: eager.start(p.graph, X, 1)) for entry in made]
     assert [len(start(*X)) for start in starts] == [1, 2, 2]
@@ -147,18 +152,23 @@ def test_a_wrong_answer_is_noticed(entries):
         check(entries[PLAIN], lambda *inputs: [np.full_like(right[0], np.nan)], X)
 
 
-def test_the_papers_network():
-    network = paper_cnn()
-    assert network(torch.zeros(2, *INPUT_SHAPE)).shape == (2, 6)
-    convolutions = [m for m in network if isinstance(m, torch.nn.Conv2d)]
-    assert [m.out_channels for m in convolutions] == [64] * 4
-    assert [m.kernel_size for m in convolutions] == [(3, 3)] * 4
-    assert not network.training
+@pytest.mark.parametrize("names", [["model.safetensors", "full.onnx"], ["text.txt"]])
+def test_other_files_are_refused(tmp_path, names):
+    with pytest.raises(InputError, match=r"Pass one \.safetensors"):
+        make_subject([exported() / name for name in names], tmp_path)
 
 
-def test_the_benchmarks_weights_are_the_same_each_time_and_keep_the_signal():
-    first, second = (seeded_cnn(width=16, size=8) for _ in range(2))
-    x = torch.randn(8, 6, 8, 8, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert torch.equal(first(x), second(x))
-        assert 0.3 < first(x).std() < 3
+def test_onnx_files_must_be_readable_and_alike(tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    with pytest.raises(FileError, match="cannot be read"):
+        subject_of_files([tmp_path / "bad.onnx"], tmp_path)
+    linear = nn.Sequential(nn.Dropout(0.4), nn.Linear(5, 3)).eval()
+    onesigma.export(onesigma.convert(linear, torch.randn(2, 5)), tmp_path / "other.onnx")
+    with pytest.raises(InputError, match=r"other\.onnx takes other inputs"):
+        subject_of_files([exported() / "full.onnx", tmp_path / "other.onnx"], tmp_path)
+
+
+def test_a_stored_file_stays_where_it_is(tmp_path):
+    program = programs.stored_program(exported() / "full.onnx", tmp_path)
+    assert program.path == exported() / "full.onnx"
+    assert (program.name, program.folder) == ("full", tmp_path)

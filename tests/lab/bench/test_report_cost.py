@@ -1,11 +1,11 @@
 """What the report is told about cost."""
 
 import pytest
-from lab.bench.small import SHAPE, examples, small
+from lab.bench.small_model import SHAPE, examples, small
 from torch import Tensor, nn, zeros
 
 import onesigma
-from onesigma.lab.bench.bench import Plan
+from onesigma.lab.bench.measurement import Plan
 from onesigma.lab.bench.report_cost import measure_cost
 
 QUICK = Plan(("eager",), (1,), (1,), repeats=6, seconds=0.05, processes=0)

@@ -4,7 +4,7 @@ from lab.datasets import hhar_files
 from lab.datasets.hhar_files import row, walk, write
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import hhar, hhar_csv
+from onesigma.lab.datasets import hhar
 from onesigma.lab.datasets.prepared import data_root
 
 
@@ -41,13 +41,13 @@ def test_pairs_lie_within_10_ms(tmp_path, lag, count):
 
 
 def test_each_reading_is_used_once():
-    fast = hhar_csv.Stream(
+    fast = hhar.Stream(
         *(np.arange(40) / 200, np.arange(40) / 200, np.arange(40.0)[:, None], np.zeros(40, "i1"))
     )
-    slow = hhar_csv.Stream(
+    slow = hhar.Stream(
         *(np.arange(10) / 50, np.arange(10) / 50, np.arange(10.0)[:, None], np.zeros(10, "i1"))
     )
-    pairs = hhar.paired(fast, slow)
+    pairs = hhar.pair(fast, slow)
     assert pairs.values.tolist() == [[4 * i, i] for i in range(10)]
 
 
@@ -116,7 +116,7 @@ def test_people_and_devices_are_kept_apart_and_bad_devices_dropped(tmp_path):
 def test_small_pieces_give_the_same(tmp_path, monkeypatch):
     folder = phones(tmp_path, walk(6.0), walk(6.0, lag=0.001))
     (whole,) = hhar.recordings(folder)
-    monkeypatch.setattr(hhar_csv, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(hhar, "ROWS_AT_ONCE", 7)
     (pieced,) = hhar.recordings(folder)
     assert np.array_equal(whole.signal, pieced.signal)
     assert np.array_equal(whole.labels, pieced.labels)
@@ -179,7 +179,7 @@ def streams(folder, kind, clock="Creation_Time"):
     """Accelerometer and gyroscope of the one device of an excerpt."""
     for sensor in hhar.SENSORS:
         path = folder / f"{kind}_{sensor}.csv"
-        (stream,) = hhar_csv.read_streams(path, hhar.CLASS_NAMES, clock, ()).values()
+        (stream,) = hhar.read_streams(path, clock).values()
         yield stream
 
 
@@ -206,7 +206,7 @@ def test_real_rows_of_the_official_files(excerpt):
         assert np.median(np.abs(recording.signal[:, 3:])) < 0.1
     assert hhar.HHAR.windows(found).labels.tolist() == [2, 2, 2]
     for kind in hhar.KINDS:
-        pairs = hhar.paired(*streams(excerpt / "official_head", kind))
+        pairs = hhar.pair(*streams(excerpt / "official_head", kind))
         assert len(pairs.seconds) > 0.99 * 4000
 
 
@@ -221,7 +221,7 @@ def test_real_rows_of_six_activities(excerpt, tmp_path):
     found = hhar.recordings(tmp_path, clock="Arrival_Time")
     labels = [hhar.CLASS_NAMES[i] for i in hhar.HHAR.windows(found).labels]
     assert labels == ["sit", "stairsup"]
-    pairs = hhar.paired(*streams(tmp_path, "Phones", "Arrival_Time"))
+    pairs = hhar.pair(*streams(tmp_path, "Phones", "Arrival_Time"))
     stretches = hhar.stretches(pairs)
     assert [np.median(stretch.labels) for stretch in stretches] == [2, 2, 1, -1, 3, 3, 4, 5, 0]
     # 5 s of each at 200 Hz; several rows arrive in the same millisecond, of which one is paired.

@@ -1,3 +1,7 @@
+"""Recordings, the windows cut from them, and the spectra of windows."""
+
+import cmath
+
 import numpy as np
 import pytest
 import torch
@@ -5,13 +9,57 @@ import torch
 from onesigma.errors import DataError
 from onesigma.lab.datasets.motion import (
     MotionSet,
+    Recording,
     by_user,
-    hold_out,
     only_class,
+    read_recordings,
     sensors_by_axes,
+    spectra,
+    triads_of,
     without_class,
+    write_recordings,
 )
-from onesigma.lab.datasets.recording import Recording
+
+
+def random_recording(n, user="a", name=""):
+    generator = np.random.default_rng(n)
+    signal = generator.normal(size=(n, 6)).astype(np.float32)
+    return Recording(signal, 40.0, generator.integers(-1, 6, size=n), user, triads_of(6), name)
+
+
+def test_triads_are_one_after_the_other():
+    assert triads_of(9) == ((0, 1, 2), (3, 4, 5), (6, 7, 8))
+
+
+def test_it_lasts_as_long_as_it_has_instants():
+    assert random_recording(100).seconds == 2.5
+
+
+@pytest.mark.parametrize("labels", [np.zeros(3, np.int64), np.zeros((4, 1), np.int64)])
+def test_labels_must_fit(labels):
+    with pytest.raises(ValueError, match="labels"):
+        Recording(np.zeros((4, 3), np.float32), 1.0, labels, "a", ())
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "new" / "kept.npz"
+    written = [random_recording(7, "a", "first"), random_recording(30, "b", "second")]
+    write_recordings(path, written)
+    assert list(path.parent.iterdir()) == [path]
+    for one, other in zip(read_recordings(path), written, strict=True):
+        assert np.array_equal(one.signal, other.signal)
+        assert one.signal.dtype == np.float32
+        assert np.array_equal(one.labels, other.labels)
+        kept = [(r.rate, r.user, r.triads, r.name) for r in (one, other)]
+        assert kept[0] == kept[1]
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "kept.npz"
+    write_recordings(path, [random_recording(100)])
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DataError, match="Delete it"):
+        read_recordings(path)
 
 
 def recording(labels, user="a", rate=10.0, channels=3):
@@ -89,11 +137,6 @@ def test_parts_hold_different_people_and_training_sets_the_standard():
     torch.testing.assert_close(splits.input_std, std[..., None].float())
     again = splits.train.inputs * splits.input_std + splits.input_mean
     torch.testing.assert_close(again, raw.float())
-    # The prior: of each place in a window, over the training windows.
-    torch.testing.assert_close(
-        splits.prior_std[0, 0, 4], (raw[:, 0, 0, 4].std(correction=0) / std[0, 0]).float()
-    )
-    assert splits.prior_std.shape == splits.train.inputs.shape[1:]
 
 
 def test_what_never_varies_is_not_divided_by_nothing():
@@ -107,18 +150,6 @@ def test_what_never_varies_is_not_divided_by_nothing():
     assert torch.equal(splits.input_std, torch.ones(1, 3, 1))
 
 
-def test_a_share_of_the_minutes_is_held_out_and_no_instant_is_in_both():
-    recordings = [recording([0] * 10_000, "a"), recording([0] * 8_300, "b")]
-    train, held = hold_out(recordings, 0.05)
-    counts = [sum(len(r.signal) for r in part) for part in (train, held)]
-    assert sum(counts) == 18_300
-    # 31 minutes, the last of each person's a part: of 20, the 11th, and again the 31st.
-    assert [len(r.signal) for r in held] == [600, 500]
-    for user in "ab":
-        seen = [r.signal[:, 0] for part in (train, held) for r in part if r.user == user]
-        assert len(np.unique(np.concatenate(seen))) == sum(map(len, seen))
-
-
 def test_a_class_can_be_left_out():
     source = [recording([0, 1, 2, -1, 2])]
     (left,) = without_class(source, 1)
@@ -126,3 +157,45 @@ def test_a_class_can_be_left_out():
     (alone,) = only_class(source, 2)
     assert alone.labels.tolist() == [-1, -1, 0, -1, 0]
     assert source[0].labels.tolist() == [0, 1, 2, -1, 2]
+
+
+def transform(points):
+    """Real and imaginary parts in turn, straight from the sum that defines them."""
+    sums = [
+        sum(x * cmath.exp(-2j * cmath.pi * f * t / 10) for t, x in enumerate(points))
+        for f in range(10)
+    ]
+    return [value for s in sums for value in (s.real, s.imag)]
+
+
+def test_each_interval_is_the_sum_that_defines_it():
+    windows = np.random.default_rng(0).normal(size=(2, 200, 3))
+    found = spectra(windows)
+    assert found.shape == (2, 3, 20, 20)
+    assert found.dtype == np.float32
+    for n, channel, interval in ((0, 0, 0), (1, 2, 7), (1, 1, 19)):
+        points = windows[n, 10 * interval : 10 * interval + 10, channel]
+        assert found[n, channel, :, interval] == pytest.approx(transform(points), abs=1e-5)
+
+
+@pytest.mark.parametrize(("rate", "tolerance"), [(25, 1.5), (40, 1e-4), (50, 0.5), (200, 1e-4)])
+def test_a_wave_looks_alike_at_any_rate(rate, tolerance):
+    # 4 Hz: a whole period in each interval, hence only the values of f = 1 and its mirror, f = 9.
+    time = np.arange(5 * rate) / rate
+    window = (2 * np.sin(2 * np.pi * 4 * time) + 3)[None, :, None]
+    expected = np.zeros((20, 20))
+    expected[0] = 30
+    expected[3], expected[19] = -10, 10
+    # The last interval lacks the instant after the last.
+    assert spectra(window)[0, 0, :, :19] == pytest.approx(expected[:, :19], abs=tolerance)
+
+
+def test_lines_between_instants_are_read_off():
+    ramp = np.arange(250.0)[None, :, None]
+    constant = spectra(ramp)[0, 0, 0] / 10
+    # 10 points, 1.25 rows apart: their mean is the first plus 4.5 steps; the very end is held.
+    assert constant[:19] == pytest.approx(12.5 * np.arange(19) + 4.5 * 1.25)
+
+
+def test_no_window_gives_no_spectrum():
+    assert spectra(np.zeros((0, 125, 6))).shape == (0, 6, 20, 20)

@@ -41,55 +41,41 @@ def read(root):
         return dict(file)
 
 
-def test_every_user_is_in_one_split_only(root):
-    data = motionsense.load(root)
-    splits = [
-        (data.train, motionsense.TRAIN_USERS),
-        (data.validation, motionsense.VALIDATION_USERS),
-        (data.test, (5, 11, 17, 23)),
-    ]
-    seen = [set(split.subjects.tolist()) for split, _ in splits]
-    assert seen == [set(users) for _, users in splits]
-    assert sorted(user for users in seen for user in users) == list(range(1, 25))
+@pytest.fixture
+def data(root):
+    return motionsense.load(root, motionsense.SAMPLES)
 
 
-def test_windows_are_counted_by_the_hop(root):
-    # 350 rows at 50 Hz are 280 instants at 40 Hz: windows from 0 and from 50; 260 rows give one.
-    data = motionsense.load(root, hop_seconds=1.25)
-    assert len(data.test) == 4 * (2 + 1)
-    assert data.test.labels[:3].tolist() == [2, 2, 5]
-    assert len(motionsense.load(root, hop_seconds=5.0).test) == 4 * 2
-    assert data.test.inputs.shape[1:] == motionsense.INPUT_SHAPE
+def test_every_user_is_in_one_split_only(data):
+    users = motionsense.MOTIONSENSE.users
+    splits = (data.train, data.validation, data.test)
+    seen = [{users[subject] for subject in split.subjects} for split in splits]
+    assert seen[1:] == [{"3", "9", "15", "21"}, {"5", "11", "17", "23"}]
+    assert sum(map(len, seen)) == len(set.union(*seen)) == 24
+
+
+def test_a_window_is_the_recording_it_was_cut_from(root, data):
+    # 350 rows at 50 Hz hold one window of 5 s, and so do 260.
+    assert data.test.inputs.shape == (4 * 2, 6, 200)
     assert data.test.inputs.dtype == torch.float32
-
-
-def test_a_window_is_the_recording_it_was_cut_from(root):
-    data = motionsense.load(root, hop_seconds=1.25)
-    raw = (data.test.inputs[1] * data.input_std + data.input_mean).numpy()
+    assert data.test.labels[:2].tolist() == [2, 5]
+    raw = (data.test.inputs[0] * data.input_std + data.input_mean).numpy()
     file = read(root)
     start = int(file["rec_len"][:8].sum())  # user 5 is the fifth, with two recordings each
     rows = file["x"][start : start + 350] * SCALE
-    # Window 1 starts 1.25 s in, and 40 Hz advances 1.25 rows an instant.
-    positions = 1.25 * 50 + np.arange(200) * 1.25
+    # 40 Hz advances 1.25 rows an instant.
+    positions = np.arange(200) * 1.25
     before = np.floor(positions).astype(int)
     share = positions - before
     expected = rows[before] * (1 - share[:, None]) + rows[before + 1] * share[:, None]
     assert raw == pytest.approx(expected.T, abs=1e-4)
 
 
-def test_resampling_keeps_a_slow_wave_and_its_last_instant():
-    time = np.arange(251) / 50
-    found = motionsense.resample(np.sin(2 * np.pi * time)[:, None], 50.0)
-    assert len(found) == 201
-    assert found[:, 0] == pytest.approx(np.sin(2 * np.pi * np.arange(201) / 40), abs=0.005)
-
-
-def test_training_windows_alone_set_the_standard(root):
-    data = motionsense.load(root)
-    inputs = data.train.inputs.double()
-    assert inputs.mean(dim=(0, 2)) == pytest.approx(np.zeros(6), abs=1e-5)
-    assert inputs.std(dim=(0, 2), correction=0) == pytest.approx(np.ones(6), abs=1e-5)
-    assert data.test.inputs.mean(dim=(0, 2)).abs().max() > 1e-3
+def test_reading_off_keeps_a_slow_wave():
+    time = np.arange(250) / 50
+    found = motionsense.samples(np.sin(2 * np.pi * time)[None, :, None])
+    assert found.shape == (1, 1, 200)
+    assert found[0, 0] == pytest.approx(np.sin(2 * np.pi * np.arange(200) / 40), abs=0.005)
 
 
 def test_recordings_are_as_sensed_one_person_after_the_other(root):
@@ -106,7 +92,7 @@ def test_recordings_are_as_sensed_one_person_after_the_other(root):
 def test_the_papers_task_takes_spectra_of_the_same_people(root):
     motion_set = motionsense.MOTIONSENSE
     splits = motion_set.splits(motion_set.parts(motionsense.recordings(root)))
-    assert splits.name == motionsense.load(root).name == "MotionSense (stand-in for HHAR)"
+    assert splits.name == "MotionSense (stand-in for HHAR)"
     assert splits.test.inputs.shape == (8, 6, 20, 20)
     assert {motion_set.users[s] for s in splits.test.subjects} == {"5", "11", "17", "23"}
 
@@ -175,17 +161,12 @@ def test_a_missing_array_is_named(root):
         motionsense.load(root)
 
 
-def test_a_hop_of_nothing_is_refused(root):
-    with pytest.raises(ValueError, match="hop_seconds"):
-        motionsense.load(root, hop_seconds=0.0)
-
-
 def test_the_real_recordings():
     try:
         data_root()
     except DataError as error:
         pytest.skip(str(error))
-    data = motionsense.load()
+    data = motionsense.load(dataset=motionsense.SAMPLES)
     for split in (data.train, data.validation, data.test):
         assert split.inputs.isfinite().all()
         assert set(split.labels.tolist()) == set(range(6))

@@ -178,5 +178,5 @@ def test_the_official_names_of_the_columns(layout):
 def test_the_official_numbers_of_the_modes(layout):
     text = (layout / "label_legend.txt").read_text(encoding="latin-1")
     legend = dict(re.findall(r"(\d+)\s+-\s+Locomotion\s+-\s+(\w+)", text))
-    ours = {str(n): opportunity.CLASS_NAMES[c] for n, c in opportunity._LABELS.items() if c >= 0}
+    ours = {str(n): opportunity.CLASS_NAMES[c] for n, c in opportunity.LABELS.items() if c >= 0}
     assert {number: name.lower() for number, name in legend.items()} == ours

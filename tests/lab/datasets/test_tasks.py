@@ -5,14 +5,7 @@ from lab.datasets import hhar_files
 from lab.datasets.test_speech import encode
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import (
-    dsads,
-    hhar,
-    motionsense,
-    opportunity,
-    speech,
-    tasks,
-)
+from onesigma.lab.datasets import dsads, hhar, motionsense, opportunity, speech, tasks
 from onesigma.lab.datasets.prepared import ENVIRONMENT, data_root
 
 
@@ -176,16 +169,6 @@ def test_a_held_out_class_is_foreign_and_nowhere_else(root):
     assert names == [whole.splits.class_names[i] for i in whole.splits.test.labels[kept]]
 
 
-def test_the_papers_share_for_validation_is_an_option(root):
-    add_motionsense(root)
-    people, share = (tasks.load("hhar", root, validation_share=s) for s in (None, 0.05))
-    assert {r.user for r in people.recordings["validation"]} == {"3", "9", "15", "21"}
-    assert torch.equal(people.splits.test.labels, share.splits.test.labels)
-    # 120 minutes of 20 people, the recordings being a minute each.
-    assert len(share.recordings["train"]) == 114
-    assert len(share.recordings["validation"]) == 6
-
-
 def test_speech_keeps_the_sound_for_noise(root):
     add_speech(root)
     task = tasks.load("speech", root)
@@ -194,8 +177,6 @@ def test_speech_keeps_the_sound_for_noise(root):
     assert len(task.test_audio) == len(task.splits.test)
     torch.testing.assert_close(task.inputs(task.test_audio), task.splits.test.inputs)
     torch.testing.assert_close(task.inputs(task.clips.unknown), task.foreign["unknown words"])
-    fewer = tasks.load("speech", root, validation_share=0.05).splits.validation
-    assert len(fewer) < len(task.splits.validation)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +213,7 @@ def test_a_named_root_that_is_absent_is_an_error(tmp_path, cache):
 
 
 def test_both_readings_of_opportunity_are_offered():
-    readings = [tasks._MOTION[name].dataset for name in tasks.DATASETS["opportunity"][:2]]
+    readings = [tasks.MOTION[name].dataset for name in tasks.DATASETS["opportunity"][:2]]
     assert readings == [opportunity.OPPORTUNITY, opportunity.OPPORTUNITY_BY_SIZE]
 
 

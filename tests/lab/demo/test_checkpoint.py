@@ -5,9 +5,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from onesigma.errors import FileError
+from onesigma.errors import FileError, InputError
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo.checkpoint import SHIPPED, Checkpoint, load, save
+from onesigma.lab.demo.checkpoint import SHIPPED, Checkpoint, load, save, train
 
 needs_recordings = pytest.mark.skipif(
     importlib.util.find_spec("seglearn") is None, reason="seglearn is not installed"
@@ -48,8 +48,8 @@ def test_the_shipped_network_expects_the_inputs_we_load(shipped):
     assert record.train_subjects == watch.TRAIN_SUBJECTS
     assert record.validation_subjects == watch.VALIDATION_SUBJECTS
     assert record.test_subjects == watch.TEST_SUBJECTS
-    assert torch.tensor(record.input_mean) == pytest.approx(data.input_mean.squeeze(-1))
-    assert torch.tensor(record.input_std) == pytest.approx(data.input_std.squeeze(-1))
+    assert torch.tensor(record.input_mean) == pytest.approx(data.input_mean.squeeze(-1), abs=1e-6)
+    assert torch.tensor(record.input_std) == pytest.approx(data.input_std.squeeze(-1), abs=1e-6)
 
 
 def test_what_is_saved_is_what_is_loaded(shipped, tmp_path):
@@ -73,3 +73,29 @@ def test_a_bad_file_says_what_to_do(damage, tmp_path):
         save_file({"weight": torch.zeros(2)}, path)
     with pytest.raises(FileError, match="onesigma demo --train"):
         load(path)
+
+
+@needs_recordings
+def test_training_repeats_itself_and_leaves_the_random_state(tmp_path, capsys, monkeypatch):
+    data = watch.load()
+    few = {part: getattr(data, part)[torch.arange(0, 190, 3)] for part in ("validation", "test")}
+    some = dataclasses.replace(data, train=data.train[torch.arange(0, len(data.train), 3)], **few)
+    monkeypatch.setattr(watch, "load", lambda: some)
+    path = tmp_path / "a.safetensors"
+    state = torch.get_rng_state()
+    first = train(seed=3, epochs=1, progress=False, path=path)
+    second = train(seed=3, epochs=1, progress=False)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert first.record.accuracy.keys() == {"train", "validation", "test"}
+    assert first.record.best_epoch == 1
+    weights = [c.network.state_dict() for c in (first, second, load(path))]
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name])
+        assert torch.equal(value, weights[2][name])
+    assert capsys.readouterr().err == ""
+
+
+@needs_recordings
+def test_no_epochs_are_refused():
+    with pytest.raises(InputError, match="epochs"):
+        train(epochs=0, progress=False)

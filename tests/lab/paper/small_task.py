@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from onesigma.lab.datasets import tasks
-from onesigma.lab.datasets.motion import MotionSet, by_user, sensors_by_axes
-from onesigma.lab.datasets.recording import Recording
+from onesigma.lab.datasets.motion import MotionSet, Recording, by_user, sensors_by_axes
+from onesigma.lab.paper.trial import Plan
+from onesigma.lab.training.train import TrainingSettings
 
 RATE, MINUTES = 10.0, 10
 NAME = "Rhythms (stand-in for HHAR)"
@@ -40,4 +41,16 @@ def recordings(place: Path) -> list[Recording]:
 
 def load(name: str, root: Path | None = None, held_out: str | None = None) -> tasks.MotionTask:
     """In place of ``tasks.load``."""
-    return tasks._motion(tasks._Motion(DATASET, recordings), Path(), held_out, None)
+    return tasks.load_motion(tasks.MotionSource(DATASET, recordings), Path(), held_out)
+
+
+PLAN = Plan(
+    TrainingSettings(epochs=2, learning_rate=1e-3),
+    members=3,
+    trials=1,
+    quick=True,
+    limit=40,
+    calibration_inputs=12,
+    calibration_passes=5,
+    repeats=1,
+)

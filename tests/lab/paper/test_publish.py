@@ -1,10 +1,12 @@
-"""What is kept of a run: tables, figures and report, and a README half of which is a person's."""
+"""What is kept of a run: one page, half of which is a person's, and an asset for a release."""
+
+import zipfile
 
 import pytest
 from lab.paper.written_trials import result
 
 from onesigma.errors import InputError
-from onesigma.lab.paper import pictures, publish, report_html, tables
+from onesigma.lab.paper import pictures, publish, results_page, tables
 
 
 @pytest.fixture(scope="module")
@@ -18,21 +20,27 @@ def output(tmp_path_factory):
     for name in pictures.CAPTIONS:  # empty: drawing has tests of its own, and takes seconds
         for kind in ("png", "svg"):
             (folder / "speech" / f"{name}.{kind}").write_text("<svg></svg>")
-    report_html.write([made], [folder / "speech"], folder / "report-speech.html")
+    results_page.write([made], [folder / "speech"], folder / "report-speech.html")
     (folder / "report-speech-quick.html").write_text("a look")
     return folder
 
 
-def test_tables_figures_and_report_are_copied_and_nothing_else(output, tmp_path):
+def test_one_page_and_its_pictures_are_written_and_nothing_else(output, tmp_path):
     written = publish.publish(output, tmp_path / "results")
     found = {path for path in (tmp_path / "results").rglob("*") if path.is_file()}
     assert found == set(written)
-    names = {path.name for path in found}
-    assert {"README.md", "report-speech.html", "results.json", "goals.csv", "noise.svg"} <= names
-    assert not [name for name in names if name.startswith("trial") or name.endswith(".png")]
-    assert (tmp_path / "results/speech/goals.csv").read_text() == (
-        output / "speech/goals.csv"
-    ).read_text()
+    assert {path.name for path in found} == {"README.md", "speech-noise.png", "speech-foreign.png"}
+    text = (tmp_path / "results" / "README.md").read_text()
+    assert all(f"]({path.name})" in text for path in found if path.suffix == ".png")
+
+
+def test_the_asset_holds_the_rest_but_no_networks(output, tmp_path):
+    publish.main([str(output), str(tmp_path), "--asset", str(tmp_path / "results.zip")])
+    with zipfile.ZipFile(tmp_path / "results.zip") as file:
+        names = set(file.namelist())
+        assert file.read("speech/goals.csv") == (output / "speech" / "goals.csv").read_bytes()
+    assert {"report-speech.html", "speech/results.json", "speech/densities-clean.svg"} <= names
+    assert not [name for name in names if "trial" in name or "quick" in name]
 
 
 def test_the_readme_states_the_run_and_the_goals(output, tmp_path):
@@ -55,12 +63,6 @@ def test_what_a_person_wrote_above_the_marker_stays(output, tmp_path):
     assert text.startswith("# Results\n\nMy reading.\n\n" + publish.MARKER)
     assert "OUTDATED" not in text
     assert text.count(publish.MARKER) == 1
-
-
-def test_a_report_too_large_for_a_repository_is_left_out(output, tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "MOST_BYTES", 10)
-    publish.publish(output, tmp_path)
-    assert not (tmp_path / "report-speech.html").exists()
 
 
 def test_without_a_finished_run_nothing_is_written(tmp_path):

@@ -3,34 +3,16 @@
 import shutil
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-import torch
 from lab.paper import small_task
-from torch import nn
+from lab.paper.small_task import PLAN
 
 import onesigma
 from onesigma.cli import main as cli
 from onesigma.errors import InputError
 from onesigma.lab.datasets import tasks
 from onesigma.lab.paper import methods, pictures, reproduce, trial
-from onesigma.lab.paper.recipes import Pools
-from onesigma.lab.paper.trial import Plan
-from onesigma.lab.training.pool import Pool
-from onesigma.lab.training.train import Trained, TrainingSettings
-
-PLAN = Plan(
-    TrainingSettings(epochs=2, learning_rate=1e-3),
-    members=3,
-    trials=1,
-    quick=True,
-    limit=40,
-    calibration_inputs=12,
-    calibration_passes=5,
-    repeats=1,
-)
-
 
 CALIBRATED = []
 
@@ -41,9 +23,16 @@ def uncalibrated(converted, inputs, **options):
     return converted
 
 
+def write_empty_pictures(result, folder):
+    """In place of ``pictures.draw``, which takes seconds and has tests of its own."""
+    for name in pictures.CAPTIONS:
+        (folder / f"{name}.svg").write_text("<svg></svg>")
+
+
 @contextmanager
 def small():
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "draw", write_empty_pictures)
         patch.setattr(tasks, "load", small_task.load)
         patch.setattr(reproduce, "plan_for", lambda name, **options: PLAN)
         patch.setattr(reproduce, "HELD_OUT", ())
@@ -83,8 +72,7 @@ def test_everything_written_says_whose_data_it_is_and_that_it_is_a_quick_look(ru
         assert small_task.NAME in text
         assert "(the paper's)" not in text
     for name in pictures.CAPTIONS:
-        assert (output / "hhar-quick" / f"{name}.png").stat().st_size > 10_000
-        assert (output / "hhar-quick" / f"{name}.svg").stat().st_size > 10_000
+        assert (output / "hhar-quick" / f"{name}.svg").is_file()
 
 
 def test_ours_is_calibrated_on_training_inputs(run):
@@ -104,7 +92,7 @@ def test_an_activity_is_left_out_of_a_second_training(run):
 
     with small() as patch:
         patch.setattr(reproduce, "HELD_OUT", ("jog",))
-        patch.setattr(trial, "_run", remember)
+        patch.setattr(trial, "run_trial", remember)
         found = reproduce.run_task("hhar", None, run[0] / "hhar-quick", PLAN, processes=1)
     assert found["held out"]["activity"] == "jog"
     (study,) = studies  # the other one is kept from before
@@ -118,7 +106,7 @@ def test_an_activity_is_left_out_of_a_second_training(run):
 def test_a_second_run_reads_what_the_first_kept(run, capsys):
     output, _, before = run
     with small() as patch:
-        patch.setattr(methods, "build", lambda *_, **__: pytest.fail("computed again"))
+        patch.setattr(methods, "build_methods", lambda *_, **__: pytest.fail("computed again"))
         after = reproduce.run_task("hhar", None, output / "hhar-quick", PLAN, processes=1)
     assert after["trials"] == before["trials"]
     assert after["about"] == before["about"]  # still what made the figures
@@ -137,7 +125,7 @@ def test_a_run_killed_in_its_second_trial_goes_on_from_there(run, tmp_path):
         return {"labelled": [f"trial {number}"]}
 
     with small() as patch:
-        patch.setattr(trial, "_run", run_trial)
+        patch.setattr(trial, "run_trial", run_trial)
         with pytest.raises(KeyboardInterrupt):
             reproduce.run_task("hhar", None, folder, plan, processes=1)
         networks = {path: path.stat().st_mtime_ns for path in folder.glob("networks/*/*")}
@@ -148,29 +136,6 @@ def test_a_run_killed_in_its_second_trial_goes_on_from_there(run, tmp_path):
     assert [t["labelled"] for t in resumed["trials"][1:]] == [["trial 1"], ["trial 2"]]
     assert {path: path.stat().st_mtime_ns for path in folder.glob("networks/*/*")} == networks
     assert not list(folder.rglob(".*"))
-
-
-@pytest.mark.parametrize("kept", [None, "{", "[]", '{"key": "of another study"}'])
-def test_what_is_absent_damaged_or_of_another_study_is_made_again(kept, tmp_path, monkeypatch):
-    path = tmp_path / "trial-0.json"
-    if kept is not None:
-        path.write_text(kept)
-    monkeypatch.setattr(trial, "_run", lambda *_: {"labelled": [float("nan")]})
-    study = trial.Study(SimpleNamespace(), SimpleNamespace(), [], {})
-    monkeypatch.setattr(trial.Study, "digest", lambda *_: "this one")
-    made = trial.run_or_read(study, PLAN, 0, path, lambda line: None)
-    assert made == {"key": "this one", "trial": 0, "labelled": [None]}
-    assert [p.name for p in tmp_path.iterdir()] == ["trial-0.json"]
-
-
-def test_the_digest_changes_with_what_decides_the_outcome():
-    splits = small_task.load("hhar").splits
-    pools = [Pool((Trained(nn.Linear(2, 2), None),) * count) for count in (3, 1)]
-    study = trial.Study(splits, Pools(*pools), [], {"words": torch.zeros(2)})
-    other = replace(study, foreign={"words": torch.ones(2)})
-    assert study.digest(PLAN, 0) == study.digest(replace(PLAN, trials=9), 0)
-    assert study.digest(PLAN, 0) != study.digest(replace(PLAN, seed=9), 0)
-    assert study.digest(PLAN, 0) != other.digest(PLAN, 0)
 
 
 def test_the_full_plan_is_the_papers_and_the_quick_one_small():

@@ -4,7 +4,7 @@ from onesigma.lab.paper import tables
 from onesigma.lab.paper.methods import COLUMNS
 
 FIGURES = (
-    *tables.TABLE_1, *tables.SHOWN, *tables.TEMPERED, "entropy right", "entropy wrong",
+    *tables.TABLE_1, *tables.SHOWN, *tables.WITH_TEMPERATURE, "entropy right", "entropy wrong",
     "confidence right", "confidence wrong",
 )  # fmt: skip
 

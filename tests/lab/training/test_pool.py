@@ -11,7 +11,7 @@ from lab.training.trainings import EXAMPLES, SETTINGS, VALIDATION, build
 
 from onesigma.errors import FileError, InputError
 from onesigma.lab.training import pool
-from onesigma.lab.training.pool import Pool, drawn, train_pool
+from onesigma.lab.training.pool import Pool, choose_members, train_pool
 
 
 def make(folder: Path, members: int = 3, settings=SETTINGS, processes: int = 1) -> Pool:
@@ -88,6 +88,7 @@ def test_a_damaged_member_is_named(tmp_path):
         make(tmp_path, members=1)
 
 
+@pytest.mark.long
 def test_two_processes_make_the_same_pool(tmp_path):
     alone, together = make(tmp_path / "a", 2), make(tmp_path / "b", 2, processes=2)
     assert all(torch.equal(a, b) for a, b in zip(weights(alone), weights(together), strict=True))
@@ -96,9 +97,9 @@ def test_two_processes_make_the_same_pool(tmp_path):
 
 
 def test_draws_share_as_little_as_can_be():
-    assert [drawn(12, 1, t) for t in range(3)] == [[0], [1], [2]]
+    assert [choose_members(12, 1, t) for t in range(3)] == [[0], [1], [2]]
     for size, shared in ((1, 0), (3, 0), (5, 3), (10, 8)):
-        trials = [set(drawn(12, size, t)) for t in range(3)]
+        trials = [set(choose_members(12, size, t)) for t in range(3)]
         assert all(len(trial) == size for trial in trials)
         assert max(len(a & b) for a, b in combinations(trials, 2)) == shared
         uses = Counter(index for trial in trials for index in trial)

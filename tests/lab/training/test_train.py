@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from onesigma.errors import FileError, InputError, ModelError
-from onesigma.lab.training.train import Trained, TrainingSettings, train, unfinished
+from onesigma.lab.training.train import Trained, TrainingSettings, train, unfinished_path
 from onesigma.storage import tensor_file
 
 
@@ -28,6 +28,10 @@ def fit(path=None, **changes) -> Trained:
 def same(first: Trained, second: Trained) -> bool:
     weights, others = first.network.state_dict(), second.network.state_dict()
     return all(torch.equal(weights[name], others[name]) for name in weights)
+
+
+def jitter(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs + 0.1 * torch.randn_like(inputs)
 
 
 def after(epochs: int):
@@ -80,7 +84,7 @@ def test_killed_between_epochs_it_goes_on_to_the_same_weights(epochs, uninterrup
     path = tmp_path / "a.safetensors"
     with pytest.raises(Killed):
         fit(path, on_epoch=after(epochs))
-    assert list(tmp_path.iterdir()) == [unfinished(path)]
+    assert list(tmp_path.iterdir()) == [unfinished_path(path)]
     torch.manual_seed(99)  # another process has another random state
     seen = []
     resumed = fit(path, on_epoch=lambda losses: seen.append(len(losses)))
@@ -119,7 +123,7 @@ def test_killed_while_writing_the_checkpoint_before_counts(uninterrupted, tmp_pa
             on_epoch=lambda _: monkeypatch.setattr("onesigma.storage.tensor_file.save_file", full),
         )
     monkeypatch.undo()
-    assert list(tmp_path.iterdir()) == [unfinished(path)]
+    assert list(tmp_path.iterdir()) == [unfinished_path(path)]
     # What a killed writer could not clean up is removed by the next.
     (tmp_path / ".a.unfinished-12345678.safetensors").write_bytes(b"half")
     (tmp_path / ".a-12345678.safetensors").write_bytes(b"half")
@@ -132,7 +136,7 @@ def test_killed_while_writing_the_checkpoint_before_counts(uninterrupted, tmp_pa
 def test_a_finished_training_is_read_not_repeated(uninterrupted, tmp_path):
     path = tmp_path / "a.safetensors"
     fit(path)
-    unfinished(path).write_bytes(b"left over: killed before it could be deleted")
+    unfinished_path(path).write_bytes(b"left over: killed before it could be deleted")
     again = fit(path, on_epoch=lambda _: pytest.fail("trained again"))
     assert same(again, uninterrupted)
     assert not again.network.training
@@ -151,7 +155,7 @@ def written(request, tmp_path):
         return path, path
     with pytest.raises(Killed):
         fit(path, on_epoch=after(2))
-    return path, unfinished(path)
+    return path, unfinished_path(path)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "text", "empty"])
@@ -189,6 +193,18 @@ def test_buffers_are_part_of_it(tmp_path):
     with pytest.raises(Killed):
         train(normed, EXAMPLES, VALIDATION, SETTINGS, path=path, on_epoch=after(2))
     assert same(train(normed, EXAMPLES, VALIDATION, SETTINGS, path=path), whole)
+
+
+def test_one_cycle_and_augmentation_survive_being_killed_too(tmp_path):
+    settings = dataclasses.replace(SETTINGS, one_cycle=True, weight_decay=1e-3)
+    options = {"seed": 3, "augment": jitter}
+    whole = train(build, EXAMPLES, VALIDATION, settings, **options)
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(Killed):
+        train(build, EXAMPLES, VALIDATION, settings, path=path, on_epoch=after(2), **options)
+    assert same(train(build, EXAMPLES, VALIDATION, settings, path=path, **options), whole)
+    with pytest.raises(FileError, match="another training"):
+        train(build, EXAMPLES, VALIDATION, settings, seed=3, path=path)
 
 
 def test_the_files_hold_tensors_and_json_only(tmp_path):

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from onesigma.lab.datasets.watch import Split
+from onesigma.lab.datasets.split import Split
 from onesigma.lab.networks import convolutional
 from onesigma.lab.training.train import TrainingSettings
 

@@ -1,1 +1,1 @@
-"""What a network's doubt costs: time, memory, file size and energy, beside the plain network."""
+"""What uncertainty costs: time, memory, file size and energy, beside the plain network."""

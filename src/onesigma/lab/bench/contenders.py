@@ -1,23 +1,33 @@
-"""Who is measured: the plain network, one pass in each mode, and what one pass stands in for."""
+"""Who is measured: the plain network, one pass in each mode, and what one pass stands in for.
+
+They are made of the paper's network or of a saved model; or they are ONNX files as they are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from onesigma.calibration.choice import fit_corrections
-from onesigma.conversion import assemble, starting_corrections
+from onesigma.conversion import assemble, convert, starting_corrections
 from onesigma.converted import Converted
+from onesigma.errors import FileError, InputError, PackageError
 from onesigma.graph.flow import trace_noise
 from onesigma.lab.bench import programs
-from onesigma.lab.bench.programs import Program, behind_runs, class_dim_of
+from onesigma.lab.bench.programs import Program, behind_runs, class_dim_of, stored_program
 from onesigma.lab.bench.runtimes import Array, Run
-from onesigma.lab.networks import fully_connected
+from onesigma.lab.networks import INPUT_SHAPE, fully_connected, seeded_cnn
+from onesigma.storage.model_file import load
+
+# One input: its shape without the batch, and its dtype.
+Input = tuple[tuple[int, ...], str]
 
 PLAIN = "plain network"
 PASSES, SIZES = (3, 5, 10, 30), (3, 5, 10)
@@ -49,10 +59,10 @@ class Contender:
         runs = [start(program) for program in self.programs]
         if len(runs) == 1:
             return runs[0]
-        return lambda *inputs: summed_up([run(*inputs)[0] for run in runs], self.class_dim)
+        return lambda *inputs: sum_up([run(*inputs)[0] for run in runs], self.class_dim)
 
 
-def contenders(
+def make_contenders(
     converted: Converted,
     examples: tuple[Tensor, ...],
     folder: Path,
@@ -93,7 +103,7 @@ def one_passes(converted: Converted, examples: tuple[Tensor, ...]) -> dict[str, 
     """The same original in every mode, the fastest of them calibrated, and the model as it is."""
     made = {name: _in_mode(converted, examples, *mode) for name, mode in MODES.items()}
     if class_dim_of(converted) is not None and all(x.is_floating_point() for x in examples):
-        made[CALIBRATED] = _calibrated(made[FASTEST], examples)
+        made[CALIBRATED] = _calibrate(made[FASTEST], examples)
     if all(converted.settings.to_dict() != model.settings.to_dict() for model in made.values()):
         made[AS_SAVED] = converted
     return made
@@ -102,7 +112,7 @@ def one_passes(converted: Converted, examples: tuple[Tensor, ...]) -> dict[str, 
 def _in_mode(
     converted: Converted, examples: tuple[Tensor, ...], mean: str, variance: str
 ) -> Converted:
-    """As ``convert`` would make it: calibration belongs to the mode it was made for."""
+    """As ``convert`` makes it, without calibration, which belongs to the mode it was made for."""
     plain = replace(converted.settings, mean=mean, variance=variance, shift=None)
     prior = converted.input_var
     flow = trace_noise(converted.source, plain.rules, prior=prior is not None)
@@ -113,10 +123,11 @@ def _in_mode(
     return assemble(converted.source, examples, converted.report, settings, prior)
 
 
-def _calibrated(model: Converted, examples: tuple[Tensor, ...]) -> Converted:
+def _calibrate(model: Converted, examples: tuple[Tensor, ...]) -> Converted:
     """In the form, and at the cost, of what ``calibrate`` makes of real inputs.
 
-    Of random ones it might reject what it finds. The shift of the logits changes nothing.
+    It is not called itself, because on random inputs it might reject what it finds. The shift of
+    the logits changes nothing.
     """
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(16, *x.shape[1:], generator=generator).to(x) for x in examples]
@@ -139,8 +150,8 @@ def _apdeepsense(
     return [Contender("ApDeepSense", (programs.moments_and_softmax(network, examples, path),))]
 
 
-def summed_up(each: Sequence[Array], class_dim: int | None) -> list[Array]:
-    """Mean and variance of the logits of several runs; for classes, the doubt of their softmax."""
+def sum_up(each: Sequence[Array], class_dim: int | None) -> list[Array]:
+    """Mean and variance of the logits of several runs; for classes, also their uncertainty."""
     logits = np.stack(each)
     moments = [logits.mean(0), logits.var(0, ddof=1)]
     if class_dim is None:
@@ -160,3 +171,112 @@ def _entropy(probs: Array, axis: int) -> Array:
 
 def _slug(name: str) -> str:
     return "_".join(name.replace(",", "").replace("+", "").split())
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The contenders, the reference first, and what they take."""
+
+    name: str
+    contenders: list[Contender]
+    taken: tuple[Input, ...]
+
+    def inputs(self, batch: int) -> tuple[Array, ...]:
+        """Random inputs, the same each time."""
+        return _random(self.taken, batch)
+
+
+def make_subject(
+    paths: Sequence[Path],
+    folder: Path,
+    *,
+    passes: Sequence[int] = PASSES,
+    sizes: Sequence[int] = SIZES,
+) -> Subject:
+    """What the command line names; ``folder`` is for files that runtimes need.
+
+    Args:
+        paths: nothing for the paper's network, one ``.safetensors`` file for a model that
+            ``onesigma.save`` wrote, or ``.onnx`` files, which are compared with the first of them.
+        folder: where files go.
+        passes: of Monte Carlo.
+        sizes: of ensembles.
+    """
+    if not paths:
+        example = torch.zeros(2, *INPUT_SHAPE)
+        return subject_of_model(
+            "the paper's CNN", convert(seeded_cnn(), example), folder, passes, sizes
+        )
+    kinds = {path.suffix for path in paths}
+    if kinds == {".onnx"}:
+        return subject_of_files(paths, folder)
+    if kinds == {".safetensors"} and len(paths) == 1:
+        return subject_of_model(paths[0].name, load(paths[0]), folder, passes, sizes)
+    raise InputError(
+        "Pass one .safetensors file that onesigma.save wrote, or .onnx files, or nothing."
+    )
+
+
+def subject_of_model(
+    name: str, model: Converted, folder: Path, passes: Sequence[int], sizes: Sequence[int]
+) -> Subject:
+    settings = model.settings
+    if settings.input_shapes[0][0] is not None:
+        raise InputError("This model fixes its batch; Monte Carlo as one batch needs an open one.")
+    shapes = [tuple(n or 1 for n in shape[1:]) for shape in settings.input_shapes]
+    taken = tuple(zip(shapes, settings.input_dtypes, strict=True))
+    examples = tuple(torch.from_numpy(x) for x in _random(taken, 2))
+    entries = make_contenders(model, examples, folder, passes=passes, sizes=sizes)
+    return Subject(name, entries, taken)
+
+
+def subject_of_files(paths: Sequence[Path], folder: Path) -> Subject:
+    """ONNX files as they are; all must take what the first takes."""
+    taken = [_taken(path) for path in paths]
+    for path, each in zip(paths, taken, strict=True):
+        if each != taken[0]:
+            raise InputError(f"{path.name} takes other inputs than {paths[0].name}.")
+    names = [path.stem for path in paths]
+    labels = names if len(set(names)) == len(names) else [str(path) for path in paths]
+    entries = [
+        Contender(label, (stored_program(path, folder),))
+        for label, path in zip(labels, paths, strict=True)
+    ]
+    return Subject(labels[0], entries, taken[0])
+
+
+def _taken(path: Path) -> tuple[Input, ...]:
+    """The inputs of an ONNX file, which must have an open batch and be fixed otherwise."""
+    try:
+        onnx: Any = import_module("onnx")
+    except ModuleNotFoundError as error:
+        raise PackageError("An .onnx file needs onnx: pip install 'onesigma[onnx]'") from error
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception as error:  # protobuf's own classes among them
+        raise FileError(f"{path.name} cannot be read as an ONNX model: {error}") from error
+    stored_values = {value.name for value in graph.initializer}
+    found = []
+    for value in graph.input:
+        if value.name in stored_values:  # before IR 4 every weight is an input, too
+            continue
+        kind = value.type.tensor_type
+        sizes = [dim.dim_value for dim in kind.shape.dim]
+        if not sizes or sizes[0] or not all(sizes[1:]):
+            raise InputError(
+                f"{path.name}: input '{value.name}' needs an open batch and fixed sizes otherwise."
+            )
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        found.append((tuple(sizes[1:]), str(dtype)))
+    return tuple(found)
+
+
+def _random(taken: Sequence[Input], batch: int) -> tuple[Array, ...]:
+    generator = np.random.default_rng(0)
+    return tuple(_draw(generator, (batch, *shape), dtype) for shape, dtype in taken)
+
+
+def _draw(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    if dtype.startswith("float"):
+        return generator.standard_normal(shape).astype(dtype)
+    return np.zeros(shape, dtype)

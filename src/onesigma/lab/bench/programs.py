@@ -44,7 +44,7 @@ class Program:
         return path
 
 
-def stored(path: Path, folder: Path) -> Program:
+def stored_program(path: Path, folder: Path) -> Program:
     """A file of which there is no graph; what is made of it goes to the folder."""
     program = Program(folder / path.name, None, lambda unused: None)
     program.path = path
@@ -59,7 +59,7 @@ def one_pass(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> 
 
 def plain(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> Program:
     """The original as it is deployed: network and softmax, no entropies."""
-    return _traced(_Plain(converted.source, class_dim_of(converted)), examples, path)
+    return _trace(_Plain(converted.source, class_dim_of(converted)), examples, path)
 
 
 def one_mask(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> Program:
@@ -73,7 +73,7 @@ def all_masks(
 ) -> Program:
     """Monte Carlo as one large batch: every input ``passes`` times, then the summary."""
     stochastic = with_dropout_on(converted.source, converted.settings.dropout)
-    return _traced(_Repeated(stochastic, passes, class_dim_of(converted)), examples, path)
+    return _trace(_Repeated(stochastic, passes, class_dim_of(converted)), examples, path)
 
 
 def member(converted: Converted, examples: tuple[Tensor, ...], seed: int, path: Path) -> Program:
@@ -90,7 +90,7 @@ def member(converted: Converted, examples: tuple[Tensor, ...], seed: int, path: 
 def moments_and_softmax(network: nn.Module, examples: tuple[Tensor, ...], path: Path) -> Program:
     """ApDeepSense: the moments of a fully connected network, and one softmax of the means."""
     moments = convert(network, examples, task="regression")
-    return _traced(_OneSoftmax(moments.network), examples, path)
+    return _trace(_OneSoftmax(moments.network), examples, path)
 
 
 def class_dim_of(converted: Converted) -> int | None:
@@ -123,7 +123,7 @@ class _Repeated(nn.Module):
         self.class_dim = class_dim
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        (out,) = self.network(*(self._repeated(x) for x in inputs))
+        (out,) = self.network(*(self._repeat(x) for x in inputs))
         logits = out.reshape(self.passes, -1, *out.shape[1:])
         mean = logits.mean(0)
         var = (logits - mean).square().sum(0) / (self.passes - 1)
@@ -132,7 +132,7 @@ class _Repeated(nn.Module):
         log_probs = torch.log_softmax(logits.movedim(behind_runs(self.class_dim), -1), -1)
         return mean, var, *head.average(log_probs.movedim(0, -2), self.class_dim)
 
-    def _repeated(self, x: Tensor) -> Tensor:
+    def _repeat(self, x: Tensor) -> Tensor:
         return x.expand(self.passes, *x.shape).reshape(-1, *x.shape[1:])
 
 
@@ -146,7 +146,7 @@ class _OneSoftmax(nn.Module):
         return mean, var, mean.softmax(1)
 
 
-def _traced(module: nn.Module, examples: tuple[Tensor, ...], path: Path) -> Program:
+def _trace(module: nn.Module, examples: tuple[Tensor, ...], path: Path) -> Program:
     return _program(_graph(module, examples), examples, path)
 
 

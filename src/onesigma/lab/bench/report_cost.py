@@ -10,11 +10,11 @@ from torch import Tensor
 
 from onesigma.converted import Converted
 from onesigma.lab.bench import programs
-from onesigma.lab.bench.bench import Bench, Plan
 from onesigma.lab.bench.contenders import PLAIN, Contender
+from onesigma.lab.bench.measurement import Bench, Plan
 from onesigma.lab.bench.result import Result, Row
 from onesigma.lab.bench.runtimes import runtime
-from onesigma.lab.bench.timing import Progress
+from onesigma.lab.timing import Progress
 from onesigma.pages.report.findings import OURS, Cost, CostRow
 
 PASSES = 30
@@ -55,7 +55,7 @@ def _to_cost(result: Result) -> Cost:
         size, timing = files.get((found.contender, found.runtime)), found.timing
         return CostRow(
             found.contender,
-            runtime(found.runtime).NAME,
+            runtime(found.runtime).title,
             timing.ratio,
             timing.noise,
             timing.cpu_ratio,
@@ -65,7 +65,7 @@ def _to_cost(result: Result) -> Cost:
 
     machine, energy = result.machine, []
     for found in result.energy:
-        where = runtime(found["runtime"]).NAME
+        where = runtime(found["runtime"]).title
         words = f"{1e3 * found['joules_per_call']:.2f} mJ per answer in {where}"
         energy.append((found["contender"], words))
     return Cost(

@@ -1,6 +1,6 @@
 """Daily and Sports Activities: five body-worn sensors, 8 people, 25 Hz. A STAND-IN twice over.
 
-Real data, but neither of the paper's. Figures made with it carry its name.
+Real data, but not the paper's. Figures made with it carry its name.
 Use A stands in for Opportunity: torso, left arm and right leg for hip, left lower arm and right
 shoe; windows of 1 s; stand, walk, sit, lie. Both activities in a lift are kept (stand and walk):
 without them the task is too easy.
@@ -18,10 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import fourier
-from onesigma.lab.datasets.motion import MotionSet, by_user, sensors_by_axes
+from onesigma.lab.datasets.motion import (
+    SPECTRA_SECONDS,
+    MotionSet,
+    Recording,
+    by_user,
+    sensors_by_axes,
+    spectra,
+    triads_of,
+)
 from onesigma.lab.datasets.prepared import read_npz
-from onesigma.lab.datasets.recording import Recording, triads_of
 
 FILE = "dsads/dsads.npz"
 USERS = tuple(str(user) for user in range(1, 9))
@@ -37,7 +43,7 @@ CLASSES_B = ("bike", "sit", "stand", "walk", "stairsup", "stairsdown")
 # The dataset's number of an activity → class.
 _LABELS_A = {2: 0, 7: 0, 8: 1, 9: 1, 10: 1, 11: 1, 1: 2, 3: 3, 4: 3}
 _LABELS_B = {15: 0, 16: 0, 1: 1, 2: 2, 9: 3, 10: 3, 11: 3, 5: 4, 6: 5}
-# What is none of the classes, for the question whether a network notices.
+# Activities that are no class: does a network notice?
 _FOREIGN_A = {"stairs": (5, 6), "cycling": (15, 16)}
 _FOREIGN_B = {"lying": (3, 4), "in a lift": (7, 8)}
 _DEVICES_A = (("T", "LA", "RL"),)
@@ -47,11 +53,7 @@ _KEYS = ("x", "scale", "activity_ids", "users", "channels", "rate_hz")
 
 
 def recordings_a(root: Path | None = None) -> list[Recording]:
-    """Five minutes of each person and activity: torso, left arm, right leg, 18 channels.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """Five minutes of each person and activity: torso, left arm, right leg, 18 channels."""
     return _recordings(_read(root), _LABELS_A, _DEVICES_A)
 
 
@@ -81,11 +83,9 @@ def _foreign(
 
 
 def _recordings(
-    file: dict[str, npt.NDArray[Any]],
-    labels: Mapping[int, int],
-    devices: Sequence[tuple[str, ...]],
+    file: dict[str, npt.NDArray[Any]], labels: Mapping[int, int], devices: Sequence[tuple[str, ...]]
 ) -> list[Recording]:
-    """Of each person, each activity with a label, each device: one recording."""
+    """One recording for each person, each activity with a label and each device."""
     activities = file["activity_ids"].tolist()
     found = []
     for (u, user), activity in product(enumerate(USERS), sorted(labels)):
@@ -131,7 +131,7 @@ DSADS_B = MotionSet(
     class_names=CLASSES_B,
     users=USERS,
     part=by_user(test=("1",), validation=("8",)),
-    seconds=fourier.SECONDS,
+    seconds=SPECTRA_SECONDS,
     hop_seconds=5.0,
-    transform=fourier.fourier,
+    transform=spectra,
 )

@@ -1,8 +1,8 @@
 """Environmental sounds (ESC-10): ten kinds of ambient noise, 40 recordings each, at 16 kHz.
 
 Piczak 2015, doi 10.1145/2733373.2806390; CC BY 3.0 for these ten kinds. The prepared file holds the
-loudest 2 s of each recording. The official ESC-50 archive holds all 5 s, at 44.1 kHz; of it the ten
-kinds are read and resampled.
+loudest 2 s of each recording. The official ESC-50 archive holds all 5 s, at 44.1 kHz; the ten kinds
+are read from it and resampled.
 """
 
 import csv
@@ -27,21 +27,13 @@ Noise = dict[str, npt.NDArray[np.int16]]
 
 
 def load(root: Path | None = None) -> Noise:
-    """The official recordings if they are there, else the prepared ones.
-
-    Raises:
-        DataError: neither is there, or what is there is damaged.
-    """
+    """The official recordings if they are there, else the prepared ones."""
     folder = official.find("esc", root)
     return read(root) if folder is None else read_official(folder)
 
 
 def read(root: Path | None = None) -> Noise:
-    """The prepared clips of 2 s, bit for bit.
-
-    Raises:
-        DataError: the file is absent, or is not the prepared one.
-    """
+    """The prepared clips of 2 s, bit for bit."""
     file = read_npz(root, FILE, ("audio_hi", "audio_lo", "category", "categories", "rate_hz"))
     if int(file["rate_hz"]) != SAMPLE_RATE:
         raise DataError(f"{FILE}: expected {SAMPLE_RATE} Hz, found {int(file['rate_hz'])}.")
@@ -53,10 +45,7 @@ def read_official(folder: Path) -> Noise:
     """The ESC-10 part of an unpacked ESC-50 archive, 5 s each.
 
     Args:
-        folder: the one that holds ``meta`` and ``audio``.
-
-    Raises:
-        DataError: a file is absent or damaged, or the table lacks a column.
+        folder: it holds ``meta`` and ``audio``.
     """
     try:
         table = csv.DictReader((folder / TABLE).read_text(encoding="utf-8").splitlines())

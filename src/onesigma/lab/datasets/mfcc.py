@@ -21,7 +21,7 @@ LOWEST_HZ = 20.0
 FLOOR = 1e-6
 
 # Clips at once: bounds memory to some 100 MB.
-_CHUNK = 256
+CHUNK = 256
 
 
 def mfcc(sound: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def mfcc(sound: Tensor) -> Tensor:
     filters = mel_filters().to(sound.dtype)
     cosines = dct_matrix(COEFFICIENTS, FILTERS).to(sound.dtype)
     parts = []
-    for chunk in torch.split(sound, _CHUNK):
+    for chunk in torch.split(sound, CHUNK):
         frames = chunk.unfold(1, FRAME, HOP) * window
         power = torch.fft.rfft(frames, FFT).abs().square()
         energies = (power @ filters.T).clamp(min=FLOOR).log()

@@ -1,10 +1,10 @@
 """Opportunity: body-worn sensors in a kitchen, 4 people, 6 runs each, 30 Hz; stand, walk, sit, lie.
 
-The paper takes the sensors on the hip, the left lower arm and the right shoe. Of these, what an
-accelerometer or a gyroscope reads in its own frame: 5 sensors of 3 axes. Magnetic field, compass,
-and what is computed from all are left out, for the paper speaks of accelerometers and gyroscopes.
-Windows of 1 s overlap by half; a window's label is that of most of its instants, and windows mostly
-without one are left out, for the paper has no null class.
+The paper takes the sensors on the hip, the left lower arm and the right shoe. Here these are 5
+sensors of 3 axes: what accelerometers and gyroscopes read in their own frame. Magnetic field,
+compass and what is computed from them are left out, because the paper speaks of accelerometers and
+gyroscopes. Windows of 1 s overlap by half. A window's label is that of most of its instants;
+windows mostly without one are left out, because the paper has no null class.
 
 **Lost readings** (NaN): linear interpolation in time, per channel; before the first reading and
 after the last, the nearest one. Where a sensor was silent for a second or longer, a whole
@@ -25,8 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets.motion import MotionSet, Part, sensors_by_axes
-from onesigma.lab.datasets.recording import NO_CLASS, Recording, triads_of
+from onesigma.lab.datasets.motion import (
+    NO_CLASS,
+    MotionSet,
+    Part,
+    Recording,
+    sensors_by_axes,
+    triads_of,
+)
 
 CLASS_NAMES = ("stand", "walk", "sit", "lie")
 RATE = 30.0
@@ -44,7 +50,7 @@ COLUMN_COUNT = 250
 LONGEST_GAP_SECONDS = 1.0
 
 # The dataset's number of a mode of locomotion → class.
-_LABELS = {0: NO_CLASS, 1: 0, 2: 1, 4: 2, 5: 3}
+LABELS = {0: NO_CLASS, 1: 0, 2: 1, 4: 2, 5: 3}
 _TEST = frozenset({"S2-ADL4", "S2-ADL5", "S3-ADL4", "S3-ADL5"})
 
 
@@ -53,9 +59,6 @@ def recordings(folder: Path) -> list[Recording]:
 
     Args:
         folder: the ``dataset`` folder of the official archive.
-
-    Raises:
-        DataError: a run is absent, damaged, or not in the official layout.
     """
     absent = [run for run in RUNS if not (folder / f"{run}.dat").is_file()]
     if absent:
@@ -75,11 +78,11 @@ def _read(path: Path) -> Recording:
     except (OSError, ValueError) as error:
         raise DataError(f"{path.name} cannot be read: {error}. Unpack it again.") from error
     marks = table[:, -1]
-    unknown = set(marks[~np.isin(marks, list(_LABELS))].tolist())
+    unknown = set(marks[~np.isin(marks, list(LABELS))].tolist())
     if unknown:
         raise DataError(f"{path.name}: column {LABEL_COLUMN} holds {unknown}, no locomotion.")
-    labels = np.select([marks == mark for mark in _LABELS], list(_LABELS.values()))
-    signal, silent = filled(table[:, :-1], RATE, path.name)
+    labels = np.select([marks == mark for mark in LABELS], list(LABELS.values()))
+    signal, silent = fill(table[:, :-1], RATE, path.name)
     return Recording(
         signal=signal,
         rate=RATE,
@@ -90,14 +93,10 @@ def _read(path: Path) -> Recording:
     )
 
 
-def filled(
+def fill(
     signal: npt.NDArray[np.float64], rate: float, name: str
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """The signal (n, channels) with lost readings interpolated, and where a gap was too long.
-
-    Raises:
-        DataError: a channel holds not one reading.
-    """
+    """The signal (n, channels) with lost readings interpolated, and where a gap was too long."""
     instants = np.arange(len(signal))
     whole = np.empty(signal.shape, dtype=np.float32)
     silent = np.zeros(len(signal), dtype=np.bool_)

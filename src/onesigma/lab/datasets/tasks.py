@@ -2,7 +2,7 @@
 
 task = tasks.load("hhar", root)
 task.splits                                  what to train and test on, and under which name
-task.windows(augmented(task.recordings["test"]))     motion: the same windows, noise added first
+task.windows(noisy(task.recordings["test"]))     motion: the same windows, noise added first
 task.inputs(noisy(task.test_audio))          speech: the same clips, noise added first
 task.foreign                                 inputs of no class, by what they are
 """
@@ -19,20 +19,18 @@ import numpy.typing as npt
 from torch import Tensor
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import (
-    dsads,
-    hhar,
-    motionsense,
-    official,
-    opportunity,
-    speech,
-    speech_archive,
+from onesigma.lab.datasets import dsads, hhar, motionsense, official, opportunity, speech
+from onesigma.lab.datasets.motion import (
+    MotionSet,
+    Part,
+    Recording,
+    only_class,
+    read_recordings,
+    without_class,
+    write_recordings,
 )
-from onesigma.lab.datasets.cache import cache_folder
-from onesigma.lab.datasets.motion import MotionSet, Part, hold_out, only_class, without_class
-from onesigma.lab.datasets.prepared import ENVIRONMENT, Splits, data_root, standardised
-from onesigma.lab.datasets.recording import Recording, read_recordings, write_recordings
-from onesigma.lab.datasets.watch import Split
+from onesigma.lab.datasets.prepared import ENVIRONMENT, data_root
+from onesigma.lab.datasets.split import Split, Splits
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class MotionTask:
     def windows(self, recordings: Sequence[Recording]) -> Split:
         """The inputs the network takes, in the order of `splits` for the same recordings."""
         split = self.dataset.windows(recordings)
-        return standardised(split, self.splits.input_mean, self.splits.input_std)
+        return replace(split, inputs=self.splits.standardise(split.inputs))
 
 
 @dataclass(frozen=True)
@@ -65,16 +63,15 @@ class SpeechTask:
 
     def inputs(self, audio: npt.NDArray[Any]) -> Tensor:
         """The inputs the network takes, of sound (n, 16000) on the scale of int16."""
-        raw = speech.features(audio).float()
-        return (raw - self.splits.input_mean) / self.splits.input_std
+        return self.splits.standardise(speech.features(audio))
 
 
 Task = MotionTask | SpeechTask
 
 
 @dataclass(frozen=True)
-class _Motion:
-    """A dataset of motion: its official archive, or its prepared file, and how to read it."""
+class MotionSource:
+    """A dataset of motion, how to read it, and the prepared file it is in, if not official."""
 
     dataset: MotionSet
     read: Callable[[Path], list[Recording]]
@@ -83,33 +80,41 @@ class _Motion:
     foreign: Callable[[Path], dict[str, list[Recording]]] = lambda root: {}
 
 
-def _cached_hhar(folder: Path) -> list[Recording]:
-    """HHAR takes minutes to read: what was read once is kept in the cache."""
+def _read_hhar(folder: Path) -> list[Recording]:
+    """HHAR takes minutes to parse, so the recordings are kept in the cache."""
     files = [folder / f"{kind}_{s}.csv" for kind in hhar.KINDS for s in hhar.SENSORS]
     states = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
     key = hashlib.sha256(repr((hhar.VERSION, states)).encode()).hexdigest()[:16]
-    path = cache_folder() / "recordings" / f"hhar-{key}.npz"
+    path = official.cache_folder() / "recordings" / f"hhar-{key}.npz"
     if path.is_file():
         # A damaged file is as good as none.
         with suppress(DataError):
             return read_recordings(path)
     recordings = hhar.recordings(folder)
     if recordings:
-        # Nothing is lost but time where it cannot be written.
+        # Only time is lost if it cannot be written.
         with suppress(OSError):
             write_recordings(path, recordings)
     return recordings
 
 
-_MOTION = {
-    "hhar": _Motion(hhar.HHAR, _cached_hhar, official="hhar"),
-    "motionsense": _Motion(motionsense.MOTIONSENSE, motionsense.recordings, file=motionsense.FILE),
-    "dsads-b": _Motion(dsads.DSADS_B, dsads.recordings_b, file=dsads.FILE, foreign=dsads.foreign_b),
-    "opportunity": _Motion(opportunity.OPPORTUNITY, opportunity.recordings, official="opportunity"),
-    "opportunity-by-size": _Motion(
+MOTION = {
+    "hhar": MotionSource(hhar.HHAR, _read_hhar, official="hhar"),
+    "motionsense": MotionSource(
+        motionsense.MOTIONSENSE, motionsense.recordings, file=motionsense.FILE
+    ),
+    "dsads-b": MotionSource(
+        dsads.DSADS_B, dsads.recordings_b, file=dsads.FILE, foreign=dsads.foreign_b
+    ),
+    "opportunity": MotionSource(
+        opportunity.OPPORTUNITY, opportunity.recordings, official="opportunity"
+    ),
+    "opportunity-by-size": MotionSource(
         opportunity.OPPORTUNITY_BY_SIZE, opportunity.recordings, official="opportunity"
     ),
-    "dsads-a": _Motion(dsads.DSADS_A, dsads.recordings_a, file=dsads.FILE, foreign=dsads.foreign_a),
+    "dsads-a": MotionSource(
+        dsads.DSADS_A, dsads.recordings_a, file=dsads.FILE, foreign=dsads.foreign_a
+    ),
 }
 # Task → its datasets; without a choice, the first that is there.
 DATASETS = {
@@ -120,12 +125,7 @@ DATASETS = {
 
 
 def load(
-    task: str,
-    root: Path | None = None,
-    *,
-    dataset: str | None = None,
-    held_out: str | None = None,
-    validation_share: float | None = None,
+    task: str, root: Path | None = None, *, dataset: str | None = None, held_out: str | None = None
 ) -> Task:
     """The data of one of the paper's tasks.
 
@@ -135,11 +135,6 @@ def load(
             `official.fetch` brought to the cache are found without it.
         dataset: one of DATASETS[task]; None takes the first that is there.
         held_out: a class to leave out of motion data altogether, as foreign input.
-        validation_share: the share of the training data to validate on; None takes people (or a
-            run) set apart for it, who say more about strangers. The paper takes 0.05.
-
-    Raises:
-        DataError: no dataset of the task is there, or one is damaged.
     """
     if task not in DATASETS or dataset not in (None, *DATASETS[task]):
         choice = DATASETS.get(task, tuple(DATASETS))
@@ -149,13 +144,15 @@ def load(
     place = chosen and _place(chosen, folder)
     if not chosen or not place:
         raise DataError(_absent(task, dataset, folder))
-    if task == "speech":
-        return _speech(chosen, place, validation_share)
-    return _motion(_MOTION[chosen], place, held_out, validation_share)
+    if task != "speech":
+        return load_motion(MOTION[chosen], place, held_out)
+    clips = speech.read_archive(place) if chosen == "speech-archive" else speech.read(place)
+    splits = speech.splits(clips)
+    return SpeechTask(splits, clips, {"unknown words": splits.unknown})
 
 
 def root_if_any(root: Path | None) -> Path | None:
-    """The data root; none at all is no error yet, for there may be an archive in the cache."""
+    """The data root; none at all is no error yet, because an archive may be in the cache."""
     try:
         return data_root(root)
     except DataError:
@@ -168,9 +165,9 @@ def _place(dataset: str, root: Path | None) -> Path | None:
     """What the reader of the dataset takes: the official folder, or the root of the prepared."""
     if dataset == "speech-archive":
         return official.find("speech", root)
-    if dataset in _MOTION and _MOTION[dataset].official:
-        return official.find(_MOTION[dataset].official, root)
-    file = _MOTION[dataset].file if dataset in _MOTION else speech.FILE
+    if dataset in MOTION and MOTION[dataset].official:
+        return official.find(MOTION[dataset].official, root)
+    file = MOTION[dataset].file if dataset in MOTION else speech.FILE
     return root if root is not None and (root / file).is_file() else None
 
 
@@ -178,22 +175,14 @@ def _absent(task: str, dataset: str | None, root: Path | None) -> str:
     archive = official.OFFICIAL[task]
     return (
         f"No data for {dataset or task}: neither {archive.title} nor a prepared set is in "
-        f"{root or 'a data root'} or in {cache_folder()}. Name the folder of the prepared datasets "
-        f"(root, or {ENVIRONMENT}), or fetch the official archive from {archive.url} by "
+        f"{root or 'a data root'} or in {official.cache_folder()}. Name the folder of the prepared "
+        f"datasets (root, or {ENVIRONMENT}), or fetch the official archive from {archive.url} by "
         f"onesigma.lab.datasets.official.fetch({task!r})."
     )
 
 
-def _speech(dataset: str, place: Path, validation_share: float | None) -> SpeechTask:
-    clips = speech_archive.read(place) if dataset == "speech-archive" else speech.read(place)
-    share = speech.VALIDATION_SHARE if validation_share is None else validation_share
-    splits = speech.splits(clips, share)
-    return SpeechTask(splits, clips, {"unknown words": splits.unknown})
-
-
-def _motion(
-    source: _Motion, place: Path, held_out: str | None, validation_share: float | None
-) -> MotionTask:
+def load_motion(source: MotionSource, place: Path, held_out: str | None = None) -> MotionTask:
+    """A task of motion from where its reader finds it. See `load`."""
     dataset, parts = source.dataset, source.dataset.parts(source.read(place))
     foreign = {name: dataset.parts(found)["test"] for name, found in source.foreign(place).items()}
     if held_out is not None:
@@ -204,8 +193,5 @@ def _motion(
         parts = {part: without_class(recordings, label) for part, recordings in parts.items()}
         names = tuple(name for name in dataset.class_names if name != held_out)
         dataset = replace(dataset, class_names=names, name=f"{dataset.name}, without {held_out}")
-    if validation_share is not None:
-        train, validation = hold_out(parts["train"] + parts["validation"], validation_share)
-        parts = {"train": train, "validation": validation, "test": parts["test"]}
     task = MotionTask(dataset.splits(parts), parts, {}, dataset)
     return replace(task, foreign={n: task.windows(found).inputs for n, found in foreign.items()})

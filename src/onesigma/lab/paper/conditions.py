@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import DataError
-from onesigma.lab.datasets import ambient, augment, esc, official
+from onesigma.lab.datasets import esc, noise, official
 from onesigma.lab.datasets.mfcc import SAMPLE_RATE
-from onesigma.lab.datasets.prepared import choose
-from onesigma.lab.datasets.schedule import Period
+from onesigma.lab.datasets.split import Split
 from onesigma.lab.datasets.tasks import MotionTask, SpeechTask, Task
-from onesigma.lab.datasets.watch import Split
 
 CLEAN = "clean"
 # The paper states neither a strength nor a ratio: 1 stands for the settings of the work it cites.
@@ -40,16 +38,16 @@ class Condition(NamedTuple):
     labels: Tensor
 
 
-def labelled(
+def make_labelled(
     task: Task, root: Path | None, *, seed: int = 0, limit: int | None = None
 ) -> list[Condition]:
     """Clean test input first, then noisy, the weakest noise first.
 
     Args:
-        task: from ``data.tasks.load``.
+        task: from ``tasks.load``.
         root: the folder of the datasets, for the recordings of ambient noise.
         seed: of the noise.
-        limit: at most so many rows of each, drawn once; None for all.
+        limit: at most so many rows of each; None for all.
     """
     clean = Condition(CLEAN, task.splits.test.inputs, task.splits.test.labels)
     noisy = _in_motion(task, seed) if isinstance(task, MotionTask) else _in_sound(task, root, seed)
@@ -59,14 +57,11 @@ def labelled(
     ]
 
 
-def foreign(task: Task, *, seed: int = 0, limit: int | None = None) -> dict[str, Tensor]:
+def make_foreign(task: Task, *, seed: int = 0, limit: int | None = None) -> dict[str, Tensor]:
     """Input of no class: what the dataset has of it, and random data in the shape of an input."""
-    shape = task.splits.test.inputs.shape[1:]
-    noise = torch.randn(limit or 500, *shape, generator=torch.Generator().manual_seed(seed))
-    walk = noise.cumsum(-1)
-    walk = walk - walk.mean(-1, keepdim=True)
+    form = (limit or 500, task.splits.test.inputs.shape[1:], seed)
     real = {name: x[some_rows(len(x), limit, seed)] for name, x in task.foreign.items()}
-    return real | {NOISE: noise, DRIFT: walk / walk.std(-1, keepdim=True)}
+    return real | {NOISE: noise.white_noise(*form), DRIFT: noise.random_walk(*form)}
 
 
 def some_rows(count: int, limit: int | None, seed: int) -> Tensor:
@@ -79,32 +74,32 @@ def some_rows(count: int, limit: int | None, seed: int) -> Tensor:
 
 def _in_motion(task: MotionTask, seed: int) -> list[Condition]:
     test = task.recordings["test"]
-    unit = augment.sensor_spread(task.recordings["train"])
-    plans = [augment.plan(test, np.random.default_rng([seed, 0, k])) for k in range(SCHEDULES)]
+    unit = noise.sensor_spread(task.recordings["train"])
+    plans = [noise.plan_motion(test, np.random.default_rng([seed, 0, k])) for k in range(SCHEDULES)]
     rows = [wholly_noisy(task, periods) for periods in plans]
     if not torch.cat(rows).any():
         raise DataError(
-            f"{task.splits.name}: no test window lies wholly in noise, for the test recordings are "
-            "too short for the paper's periods (20 s to 2 min, 2 to 5 min apart)."
+            f"{task.splits.name}: no test window lies wholly in noise, because the test recordings "
+            "are too short for the paper's periods (20 s to 2 min, 2 to 5 min apart)."
         )
     conditions = []
     for strength in STRENGTHS:
         streams = [np.random.default_rng([seed, 1, k]) for k in range(SCHEDULES)]
         noisy = [
-            task.windows(augment.add_noise(test, periods, unit, rng, strength))
+            task.windows(noise.add_noise(test, periods, unit, rng, strength))
             for periods, rng in zip(plans, streams, strict=True)
         ]
-        kept = [choose(split, mask.numpy()) for split, mask in zip(noisy, rows, strict=True)]
+        kept = [split[mask] for split, mask in zip(noisy, rows, strict=True)]
         inputs, labels = (torch.cat([s.inputs for s in kept]), torch.cat([s.labels for s in kept]))
         conditions.append(Condition(f"noise, strength {strength:g}", inputs, labels))
     return conditions
 
 
-def wholly_noisy(task: MotionTask, periods: tuple[Period, ...]) -> Tensor:
-    """Of each test window, whether noise covers all of it."""
+def wholly_noisy(task: MotionTask, periods: tuple[noise.Period, ...]) -> Tensor:
+    """For each test window, whether noise covers all of it."""
     test = task.recordings["test"]
-    marks = augment.is_noisy(test, periods)
-    # Cut as the signal is, with the mark in its place: no second opinion on what a window is.
+    marks = noise.is_noisy(test, periods)
+    # The marks are cut in place of the signal, so that windows are defined in one place only.
     marked = [
         replace(recording, signal=mark[:, None].astype(np.float32))
         for recording, mark in zip(test, marks, strict=True)
@@ -114,13 +109,13 @@ def wholly_noisy(task: MotionTask, periods: tuple[Period, ...]) -> Tensor:
 
 
 def _in_sound(task: SpeechTask, root: Path | None, seed: int) -> list[Condition]:
-    sound, noise = task.test_audio, ambient_noise(root)
+    sound, clips = task.test_audio, ambient_noise(root)
     seconds = sound.size / SAMPLE_RATE
-    periods = ambient.plan(seconds, tuple(noise), np.random.default_rng([seed, 0]))
+    periods = noise.plan_ambient(seconds, tuple(clips), np.random.default_rng([seed, 0]))
     conditions = []
     for snr_db in SNR_DB:
         rng = np.random.default_rng([seed, 1])
-        mixed = ambient.add_ambient(sound, periods, noise, rng, snr_db)
+        mixed = noise.add_ambient(sound, periods, clips, rng, snr_db)
         name = f"noise, {snr_db:g} dB"
         conditions.append(Condition(name, task.inputs(mixed), task.splits.test.labels))
     return conditions

@@ -1,32 +1,33 @@
-"""``python -m onesigma.lab.paper.publish OUT docs/results``: what is worth keeping of a run.
+"""What to keep of a run: ``python -m onesigma.lab.paper.publish OUT docs/results --asset ZIP``.
 
-Tables, figures and the report are copied; networks and single answers stay. Of the README the part
-below MARKER is written anew, and what stands above it, written by hand, is kept.
+The repository keeps one page for all tasks, README.md, and the pictures on it. All else that
+``onesigma reproduce`` wrote, except networks and trials, goes to the asset of a release. The part
+of the README below MARKER is written anew; what a person wrote above it is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from onesigma.errors import InputError
 from onesigma.lab.paper import pictures, tables
-from onesigma.lab.paper.goals import Goal, goals, tally
-from onesigma.lab.paper.report_html import TITLES, command, duration
-from onesigma.lab.paper.summary import Result
+from onesigma.lab.paper.results_page import TITLES, command, duration
+from onesigma.lab.paper.summary import Goal, Result, goals, tally
 from onesigma.lab.paper.trial import read_json
 from onesigma.storage.atomic import replacing
 
 MARKER = "<!-- Written by onesigma.lab.paper.publish from here on. -->"
+# The pictures on the page, and what they show.
+SHOWN = {"noise": "As the noise grows", "foreign": "Spotting foreign input"}
 FILES = (tables.RESULTS, "results.txt", "table1.csv", "labelled.csv", "foreign.csv", "goals.csv")
-# A repository is no place for large files.
-MOST_BYTES = 3 << 20
 
 
-def publish(output: Path, folder: Path) -> list[Path]:
-    """Copy the full runs in `output` to `folder` and write its README.
+def publish(output: Path, folder: Path, asset: Path | None = None) -> list[Path]:
+    """Write the page of the full runs in `output` to `folder`, and the asset if it is named.
 
     Returns:
         The files written.
@@ -37,20 +38,31 @@ def publish(output: Path, folder: Path) -> list[Path]:
     found = [task for task in TITLES if (output / task / tables.RESULTS).is_file()]
     if not found:
         raise InputError(f"No finished run in {output}: run onesigma reproduce first.")
-    names = [*FILES, *(f"{name}.svg" for name in pictures.CAPTIONS)]
-    wanted = [Path(task) / name for task in found for name in names]
-    for report in ("report.html", *(f"report-{task}.html" for task in found)):
-        if (output / report).is_file() and (output / report).stat().st_size <= MOST_BYTES:
-            wanted.append(Path(report))
-    for name in wanted:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / name) as temporary:
-            shutil.copyfile(output / name, temporary)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for task in found:
+        for name in SHOWN:
+            written.append(folder / f"{task}-{name}.png")
+            with replacing(written[-1]) as temporary:
+                shutil.copyfile(output / task / f"{name}.png", temporary)
     readme = folder / "README.md"
     above = readme.read_text(encoding="utf-8") if readme.is_file() else "# Results\n\n"
     results = [read_json(output / task / tables.RESULTS) for task in found]
     tables.put(readme, above.split(MARKER)[0] + MARKER + "\n\n" + markdown(results))
-    return [readme, *(folder / name for name in wanted)]
+    if asset is not None:
+        _pack(output, found, asset)
+        written.append(asset)
+    return [readme, *written]
+
+
+def _pack(output: Path, tasks: Sequence[str], asset: Path) -> None:
+    """Tables, figures and reports; networks and single answers stay."""
+    figures = [f"{name}.{kind}" for name in pictures.CAPTIONS for kind in ("png", "svg")]
+    names = [Path(task) / name for task in tasks for name in (*FILES, *figures)]
+    reports = [Path("report.html"), *(Path(f"report-{task}.html") for task in tasks)]
+    with replacing(asset) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_LZMA) as file:
+        for name in [*names, *(report for report in reports if (output / report).is_file())]:
+            file.write(output / name, name)
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -107,8 +119,8 @@ def _task(result: Result) -> Iterator[str]:
     yield " ".join(tables.header(result))
     head, *rows = tables.table_1(result)
     yield _table([["clean test input", *head[2:]], *([row[0], *row[2:]] for row in rows)])
-    yield f"![As the noise grows]({name}/noise.svg)"
-    yield f"![Spotting foreign input]({name}/foreign.svg)"
+    for picture, caption in SHOWN.items():
+        yield f"![{caption}]({name}-{picture}.png)"
     lines = [[goal.verdict, *tables.goal_cells(goal)] for goal in goals(result)]
     yield _table([["verdict", *tables.GOAL_COLUMNS], *lines])
 
@@ -116,9 +128,10 @@ def _task(result: Result) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="onesigma.lab.paper.publish", description=__doc__)
     parser.add_argument("output", type=Path, help="the folder that onesigma reproduce wrote to")
-    parser.add_argument("folder", type=Path, help="where to copy to")
+    parser.add_argument("folder", type=Path, help="where the page goes")
+    parser.add_argument("--asset", type=Path, help="pack everything else to this .zip file")
     options = parser.parse_args(arguments)
-    for path in publish(options.output, options.folder):
+    for path in publish(options.output, options.folder, options.asset):
         print(path)
 
 

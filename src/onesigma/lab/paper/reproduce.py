@@ -21,7 +21,7 @@ import torch
 
 from onesigma.errors import InputError
 from onesigma.lab.datasets import tasks
-from onesigma.lab.paper import conditions, pictures, recipes, report_html, tables
+from onesigma.lab.paper import conditions, methods, pictures, results_page, tables
 from onesigma.lab.paper.trial import Plan, Say, Study, read_json, run_or_read
 from onesigma.lab.training.pool import MEMBERS
 from onesigma.version import __version__
@@ -38,10 +38,10 @@ def plan_for(task: str, *, quick: bool = False, trials: int | None = None, seed:
     if trials is not None and trials < 1:
         raise InputError(f"trials={trials}: at least one is needed.")
     if not quick:
-        wanted = recipes.TRIALS if trials is None else trials
-        return Plan(recipes.SETTINGS[task], max(MEMBERS, wanted), wanted, seed)
+        wanted = methods.TRIALS if trials is None else trials
+        return Plan(methods.SETTINGS[task], max(MEMBERS, wanted), wanted, seed)
     wanted = 1 if trials is None else trials
-    settings = replace(recipes.SETTINGS[task], epochs=_QUICK_EPOCHS[task])
+    settings = replace(methods.SETTINGS[task], epochs=_QUICK_EPOCHS[task])
     return Plan(
         *(settings, max(3, wanted), wanted, seed),
         quick=True,
@@ -66,7 +66,7 @@ def reproduce(
 
     Args:
         names: of TASKS.
-        root: the folder of the datasets; see ``data.prepared.data_root``.
+        root: the folder of the datasets; see ``prepared.data_root``.
         output: where everything goes: a folder per task, and the report.
         quick: a quick look with tiny pools, labelled as such in every output.
         trials: how many; None for 3, or 1 for a quick look.
@@ -95,7 +95,7 @@ def reproduce(
     # Tasks run one after the other into the same folder keep their reports.
     kind = f"-{names[0]}" if len(names) == 1 else ""
     report = output / f"report{kind}{label}.html"
-    report_html.write(results, [output / (name + label) for name in names], report)
+    results_page.write(results, [output / (name + label) for name in names], report)
     return report, results
 
 
@@ -112,7 +112,9 @@ def run_task(
     say("reading the data")
     task = tasks.load(name, root)
     say(f"data: {task.splits.name}")
-    labelled = conditions.labelled(task, tasks.root_if_any(root), seed=plan.seed, limit=plan.limit)
+    labelled = conditions.make_labelled(
+        task, tasks.root_if_any(root), seed=plan.seed, limit=plan.limit
+    )
     study = _study(task, labelled, folder, plan, processes, say)
     found = [
         run_or_read(study, plan, trial, folder / f"trial-{trial}.json", say)
@@ -145,13 +147,13 @@ def _study(
     say: Say,
 ) -> Study:
     say(f"networks: {plan.members} convolutional and {plan.trials} of ApDeepSense, in {folder}")
-    pools = recipes.train_task(
+    pools = methods.train_task(
         *(task.splits, plan.settings, folder / "networks"),
         members=plan.members,
         trials=plan.trials,
         processes=processes,
     )
-    foreign = conditions.foreign(task, seed=plan.seed, limit=plan.limit)
+    foreign = conditions.make_foreign(task, seed=plan.seed, limit=plan.limit)
     return Study(task.splits, pools, labelled, foreign)
 
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from onesigma.lab.paper import paper, summary
+from onesigma.lab.paper import summary
 from onesigma.lab.paper.conditions import CLEAN
-from onesigma.lab.paper.goals import Goal, goals, tally
 from onesigma.lab.paper.methods import COLUMNS
-from onesigma.lab.paper.summary import Result, Spread
+from onesigma.lab.paper.summary import Goal, Result, Spread, goals, papers_numbers, tally
 from onesigma.lab.paper.trial import without_nan
 from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
@@ -27,7 +26,7 @@ QUICK = (
 # What Table 1 of the paper shows, and what it should have shown as well.
 TABLE_1 = ("accuracy", "F1 macro", "F1 weighted", "NLL", "Gaussian NLL", "Brier", "ECE")
 SHOWN = ("accuracy", "F1 macro", "NLL", "Brier", "ECE", "error AUROC, entropy")
-TEMPERED = ("temperature", "NLL, T", "Brier, T", "ECE, T")
+WITH_TEMPERATURE = ("temperature", "NLL, T", "Brier, T", "ECE, T")
 GOAL_COLUMNS = (
     *("where", "goal for ours", "compared with"),
     *("ours", "theirs", "better by", "for the record"),
@@ -48,7 +47,7 @@ def write(result: Result, folder: Path) -> None:
     slim["quick look"] = result["plan"]["quick"]
     slim["goals"] = [goal._asdict() | {"verdict": goal.verdict} for goal in goals(result)]
     put(folder / RESULTS, json.dumps(without_nan(slim), indent=1))
-    put(folder / "results.txt", text(result))
+    put(folder / "results.txt", show_tables(result))
     put(folder / "table1.csv", _csv(table_1(result)))
     put(folder / "labelled.csv", _csv(_labelled_rows(result)))
     put(folder / "foreign.csv", _csv(_foreign_rows(result)))
@@ -60,7 +59,7 @@ def put(path: Path, content: str) -> None:
         temporary.write_text(content, encoding="utf-8")
 
 
-def show(figure: str, spread: Spread) -> str:
+def show_spread(figure: str, spread: Spread) -> str:
     """Mean ± standard deviation; accuracies in per cent; – where there is none."""
     if math.isnan(spread.mean):
         return "–"
@@ -80,41 +79,41 @@ def header(result: Result) -> list[str]:
         f"{sizes['validation']} validation and {sizes['test']} test inputs; "
         f"{plan['trials']} trial(s), {plan['members']} networks."
     )
-    if not paper.numbers(result["data"]):
+    if not papers_numbers(result["data"]):
         lines.append("Not a dataset of the paper: these figures do not compare with its own.")
     return lines
 
 
 def table_1(result: Result) -> Iterator[list[str]]:
     """The paper's table on clean input: its ten columns, and its numbers where the data agrees."""
-    table, theirs = summary.labelled(result)[CLEAN], paper.numbers(result["data"])
+    table, theirs = summary.tabulate(result)[CLEAN], papers_numbers(result["data"])
     yield ["quick look" if result["plan"]["quick"] else "", "data", *COLUMNS]
     for figure in TABLE_1:
-        cells = [show(figure, table[c][figure]) if c in table else "–" for c in COLUMNS]
+        cells = [show_spread(figure, table[c][figure]) if c in table else "–" for c in COLUMNS]
         yield [figure, result["data"], *cells]
         if theirs and figure in PAPERS_NAME:
             name = PAPERS_NAME[figure]
             yield [f"{name} {PAPERS}", result["data"], *_papers(name, theirs)]
 
 
-def text(result: Result) -> str:
+def show_tables(result: Result) -> str:
     """All tables for the terminal."""
     parts = ["\n".join(header(result))]
-    for condition, table in summary.labelled(result).items():
-        names = [*SHOWN, *TEMPERED]
-        rows = [[c, *(show(n, figures[n]) for n in names)] for c, figures in table.items()]
+    for condition, table in summary.tabulate(result).items():
+        names = [*SHOWN, *WITH_TEMPERATURE]
+        rows = [[c, *(show_spread(n, figures[n]) for n in names)] for c, figures in table.items()]
         inputs = result["conditions"][condition]
         title = f"{condition}: {inputs} inputs (“, T”: after a temperature fitted on validation)"
         parts.append(title + "\n\n" + text_table(["", *names], rows, numbers=True))
     foreign_rows = [
-        [r.input, r.method, r.score, *(show(n, s) for n, s in r.figures.items())]
-        for r in summary.foreign(result)
+        [r.input, r.method, r.score, *(show_spread(n, s) for n, s in r.figures.items())]
+        for r in summary.foreign_rows(result)
     ]
     columns = ["foreign input", "method", "score", "AUROC", "AUPR", "FPR95"]
     parts.append(text_table(columns, foreign_rows))
     times = [
         [column, f"{ratio.mean:.1f}×", f"{ms.mean:.2f} ms"]
-        for column, (ratio, ms) in summary.slower(result).items()
+        for column, (ratio, ms) in summary.latencies(result).items()
     ]
     parts.append(text_table(["batch 1, one thread", "plain = 1", "time"], times, numbers=True))
     found = goals(result)
@@ -145,7 +144,7 @@ def _papers(name: str, theirs: dict[str, dict[str, float]]) -> list[str]:
 def _labelled_rows(result: Result) -> Iterator[list[Any]]:
     quick = result["plan"]["quick"]
     yield ["quick look", "data", "condition", "method", "figure", "mean", "std", "trials"]
-    for condition, table in summary.labelled(result).items():
+    for condition, table in summary.tabulate(result).items():
         for method, figures in table.items():
             for figure, spread in figures.items():
                 yield [quick, result["data"], condition, method, figure, *spread]
@@ -154,7 +153,7 @@ def _labelled_rows(result: Result) -> Iterator[list[Any]]:
 def _foreign_rows(result: Result) -> Iterator[list[Any]]:
     quick = result["plan"]["quick"]
     yield ["quick look", "data", "input", "method", "score", "figure", "mean", "std", "trials"]
-    for row in summary.foreign(result):
+    for row in summary.foreign_rows(result):
         for figure, spread in row.figures.items():
             yield [quick, result["data"], *row[:3], figure, *spread]
 

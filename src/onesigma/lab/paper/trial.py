@@ -14,25 +14,30 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from onesigma.decide.temperature import fit_temperature
-from onesigma.lab.datasets.prepared import Splits
+from onesigma import metrics
+from onesigma.decide.temperature import Temperature, fit_temperature
+from onesigma.head import fixed_draws
+from onesigma.lab.datasets.split import Splits
 from onesigma.lab.paper import methods
 from onesigma.lab.paper.conditions import CLEAN, DRIFT, Condition, some_rows
-from onesigma.lab.paper.evaluate import Method, array, evaluate, predict, spot
-from onesigma.lab.paper.recipes import Pools
+from onesigma.lab.paper.methods import Method, Pools
 from onesigma.lab.training.train import TrainingSettings
-from onesigma.metrics import is_wrong
 from onesigma.prediction import Prediction
 from onesigma.storage.atomic import remove_leftovers, replacing
 from onesigma.version import __version__
 
 Say = Callable[[str], None]
+Figures = dict[str, float]
 # Raise it when what a trial computes changes: trials kept by older code are then run again.
 FORMAT = 1
 DRAWN = (methods.OURS, methods.PLAIN, "MCDrop-30")
+CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Study:
     foreign: dict[str, Tensor]
 
     def digest(self, plan: Plan, trial: int) -> str:
-        """Of all that decides the outcome of a trial; how many others there are does not."""
+        """Of all that decides the outcome of a trial; the number of other trials does not."""
         settings = {"format": FORMAT, "version": __version__, "torch": torch.__version__}
         names = [*(c.name for c in self.conditions), *self.foreign]
         words = [settings, asdict(plan) | {"trials": None}, names]
@@ -85,12 +90,12 @@ def run_or_read(study: Study, plan: Plan, trial: int, path: Path, say: Say) -> d
     if kept.get("key") == key:
         say(f"trial {trial + 1} of {plan.trials}: already there, in {path}")
         return kept
-    content = {"key": key, "trial": trial, **_run(study, plan, trial, say)}
+    content = {"key": key, "trial": trial, **run_trial(study, plan, trial, say)}
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(without_nan(content)), encoding="utf-8")
-    # Read back, so that a resumed run cannot differ from one in a go.
+    # Read back, so that a resumed run cannot differ from an uninterrupted one.
     return read_json(path)
 
 
@@ -104,7 +109,7 @@ def without_nan(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What is kept; nothing if there is none or it is damaged, for it can be made again."""
+    """What is kept. Nothing if it is absent or damaged, because it can be made again."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -112,11 +117,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _run(study: Study, plan: Plan, trial: int, say: Say) -> dict[str, Any]:
+def run_trial(study: Study, plan: Plan, trial: int, say: Say) -> dict[str, Any]:
     train = study.splits.train
     rows = some_rows(len(train.inputs), plan.calibration_inputs, plan.seed)
     say(f"trial {trial + 1} of {plan.trials}: calibrating ours on {len(rows)} training inputs")
-    built = methods.build(
+    built = methods.build_methods(
         *(study.pools, trial, train.inputs[rows]), passes=plan.calibration_passes, seed=plan.seed
     )
     content: dict[str, Any] = {"labelled": [], "foreign": [], "densities": {}}
@@ -171,10 +176,99 @@ def _densities(
 def _groups(
     quantity: str, known: Prediction, labels: Tensor, random: Prediction
 ) -> dict[str, list[float]]:
-    wrong = is_wrong(array(known.probs), array(labels))
+    wrong = metrics.is_wrong(array(known.probs), array(labels))
     values, foreign = (array(getattr(p, quantity)).round(4) for p in (known, random))
     return {
         "right": values[~wrong].tolist(),
         "wrong": values[wrong].tolist(),
         "random": foreign.tolist(),
     }
+
+
+@torch.no_grad()
+def predict(method: Method, inputs: Tensor) -> Prediction:
+    """The method's answers, in pieces that fit in memory."""
+    return Prediction.cat([method(chunk) for chunk in torch.split(inputs, CHUNK)])
+
+
+def evaluate(prediction: Prediction, labels: Tensor, temperature: Temperature) -> Figures:
+    """How good the answers and their uncertainty are; "…, T" is after the temperature.
+
+    The temperature must come from validation data.
+    """
+    probs, classes = array(prediction.probs), array(labels)
+    scores = {"max-probability": 1 - metrics.confidence(probs), **scores_of(prediction)}
+    right_and_wrong = metrics.right_and_wrong(probs, classes)
+    softened = array(temperature.apply(prediction).probs)
+    return {
+        "accuracy": metrics.accuracy(probs, classes),
+        "F1 macro": metrics.f1_macro(probs, classes),
+        "F1 weighted": metrics.f1_weighted(probs, classes),
+        **_calibration(probs, classes),
+        "Gaussian NLL": _gaussian_nll(prediction, labels),
+        **{name.replace("_", " "): value for name, value in asdict(right_and_wrong).items()},
+        **{
+            f"error AUROC, {name}": metrics.spot_errors(score, probs, classes).auroc
+            for name, score in scores.items()
+            if name != "energy"
+        },
+        "AURC": metrics.aurc(1 - metrics.confidence(probs), metrics.is_wrong(probs, classes)),
+        "temperature": temperature.value,
+        **{f"{name}, T": value for name, value in _calibration(softened, classes).items()},
+    }
+
+
+def spot(known: Prediction, foreign: Prediction) -> dict[str, Figures]:
+    """Score → how well it tells foreign input from known."""
+    strange = scores_of(foreign)
+    return {
+        name: asdict(metrics.spot_foreign(scores, strange[name]))
+        for name, scores in scores_of(known).items()
+    }
+
+
+def scores_of(prediction: Prediction) -> dict[str, npt.NDArray[Any]]:
+    """What the method offers as a score of uncertainty, higher for more of it.
+
+    The plain network offers all that is usually made of a softmax. The others offer entropy, and
+    the epistemic part where there is one (the single softmax of ApDeepSense has none).
+    """
+    entropy, epistemic = array(prediction.entropy), array(prediction.epistemic)
+    if is_plain(prediction):
+        confidence, energy = array(prediction.confidence), metrics.energy(array(prediction.mean))
+        return {"max-probability": 1 - confidence, "entropy": entropy, "energy": energy}
+    return {"entropy": entropy} | ({"epistemic": epistemic} if epistemic.any() else {})
+
+
+def is_plain(prediction: Prediction) -> bool:
+    """Whether the logits have no variance at all."""
+    return not prediction.var.any()
+
+
+def array(tensor: Tensor | None) -> npt.NDArray[Any]:
+    assert tensor is not None
+    return tensor.detach().numpy()
+
+
+def _calibration(probs: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Figures:
+    return {
+        "NLL": metrics.nll(probs, classes),
+        "Brier": metrics.brier(probs, classes),
+        "ECE": metrics.expected_calibration_error(probs, classes),
+        "ECE adaptive": metrics.expected_calibration_error(probs, classes, equal_mass=True),
+    }
+
+
+def _gaussian_nll(prediction: Prediction, labels: Tensor) -> float:
+    """The paper's formula, labels one-hot against mean and variance of the class probabilities.
+
+    These are of the softmax over normal logits, for all methods alike. NaN without a variance.
+    """
+    if is_plain(prediction):
+        return float("nan")
+    mean, std = prediction.mean.double(), prediction.var.double().sqrt()
+    draws = fixed_draws(64, mean.shape[1])
+    probs = torch.softmax(mean[:, None] + std[:, None] * draws, -1)
+    observed = F.one_hot(labels, mean.shape[1])
+    moments = (array(probs.mean(1)), array(probs.var(1)))
+    return metrics.gaussian_nll(*moments, np.asarray(observed))

@@ -5,15 +5,15 @@ The digest stands for network, data and settings, so a pool is never mixed from 
 
 Who is drawn. Trial t takes the members t·k, …, t·k + k − 1, counted around the pool, for an
 ensemble of k; a backbone (and what is made from it: MC dropout, ours) is an ensemble of one. So
-different trials share as few members as the size of the pool allows, and each member serves as
-often as any other. Of a pool of 12 and three trials:
+different trials share as few members as the size of the pool allows, and each member is used as
+often as any other. For a pool of 12 and three trials:
 
     k = 1    0 │ 1 │ 2                          nothing shared
     k = 3    0–2 │ 3–5 │ 6–8                    nothing shared
     k = 5    0–4 │ 5–9 │ 10, 11, 0–2            the first and the last share 3 of 5
     k = 10   0–9 │ 10, 11, 0–7 │ 8–11, 0–5      any two share 8 of 10
-The spread over trials of the large ensembles is therefore smaller than that of ensembles trained
-apart would be: it is no measure of how much a new ensemble of ten would differ.
+The spread of the large ensembles over trials is therefore smaller than it would be for ensembles
+trained apart: it does not measure how much a new ensemble of ten would differ.
 """
 
 from __future__ import annotations
@@ -31,9 +31,15 @@ import torch
 from torch import nn
 
 from onesigma.errors import InputError, OnesigmaError
-from onesigma.lab.datasets.watch import Split
-from onesigma.lab.training.progress import epoch_bar
-from onesigma.lab.training.train import Build, Trained, TrainingSettings, fingerprint, train
+from onesigma.lab.datasets.split import Split
+from onesigma.lab.training.train import (
+    Build,
+    Trained,
+    TrainingSettings,
+    epoch_bar,
+    fingerprint,
+    train,
+)
 
 MEMBERS = 12
 
@@ -48,10 +54,12 @@ class Pool:
 
     def draw(self, size: int, trial: int) -> list[nn.Module]:
         """The networks of one ensemble; of ``size`` 1, a backbone."""
-        return [self.members[index].network for index in drawn(len(self.members), size, trial)]
+        return [
+            self.members[index].network for index in choose_members(len(self.members), size, trial)
+        ]
 
 
-def drawn(members: int, size: int, trial: int) -> list[int]:
+def choose_members(members: int, size: int, trial: int) -> list[int]:
     """Which members make up the ensemble of ``size`` in a trial; see the top of this file."""
     if not 1 <= size <= members:
         raise InputError(f"A pool of {members} holds no ensemble of {size}.")
@@ -96,7 +104,7 @@ def train_pool(
 
 @dataclass(frozen=True)
 class _Job:
-    """A training but for its seed and its data, as a worker gets it."""
+    """A training without its seed and its data, as a worker gets it."""
 
     build: Build
     settings: TrainingSettings
@@ -129,9 +137,12 @@ class _Job:
 def _train_together(
     job: _Job, examples: Split, validation: Split, seeds: list[int], processes: int
 ) -> None:
-    """Train the seeds in several processes; what one fails at is left to the caller to meet."""
+    """Train the seeds in several processes. If one fails, the caller meets the same error."""
     # As arrays: torch would send tensors through shared memory, of which containers have little.
-    arrays = [_to_arrays(split) for split in (examples, validation)]
+    arrays = [
+        (split.inputs.numpy(), split.labels.numpy(), split.subjects.numpy())
+        for split in (examples, validation)
+    ]
     context = get_context("spawn")
     workers = [
         context.Process(target=_work, args=(job, arrays, seeds[k::processes], k), daemon=True)
@@ -150,7 +161,7 @@ def _train_together(
 
 
 def _work(job: _Job, arrays: list[_Arrays], seeds: list[int], position: int) -> None:
-    # An exception instead of an instant end: a file that is being written is cleaned up.
+    # An exception, not an instant end, so that a file that is being written is cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     torch.set_num_threads(1)
     examples, validation = (Split(*map(torch.from_numpy, each)) for each in arrays)
@@ -159,7 +170,3 @@ def _work(job: _Job, arrays: list[_Arrays], seeds: list[int], position: int) -> 
             job.train(seed, examples, validation, position)
     except (OnesigmaError, KeyboardInterrupt):
         sys.exit(1)  # the caller meets the same error, and explains it
-
-
-def _to_arrays(split: Split) -> _Arrays:
-    return split.inputs.numpy(), split.labels.numpy(), split.subjects.numpy()

@@ -1,0 +1,189 @@
+"""``onesigma demo``, ``bench`` and ``reproduce``: what the laboratory does, for everybody."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from onesigma.cli import options
+from onesigma.cli.options import Command
+from onesigma.errors import InputError
+from onesigma.storage.opening import SAVED
+
+if TYPE_CHECKING:
+    from onesigma.lab.bench.measurement import Plan
+    from onesigma.lab.bench.result import Result
+
+
+def _add_demo_options(parser: argparse.ArgumentParser) -> None:
+    options.add_switch(parser, "--train", "train the network anew first")
+    options.add_switch(parser, "--quick", "fewer timing repeats")
+    options.add_json(parser)
+    options.add_output(
+        parser, "where the picture (and, with --train, the weights) go", default="out"
+    )
+
+
+def _run_demo(args: argparse.Namespace) -> None:
+    from onesigma.lab.demo import checkpoint, figures
+
+    if args.train:
+        args.output.mkdir(parents=True, exist_ok=True)
+        trained = checkpoint.train(path=args.output / "watch.safetensors")
+    else:
+        trained = checkpoint.load()
+    result, converted = figures.run(trained, repeats=10 if args.quick else 50)
+    picture = figures.draw(result, args.output)
+    if args.json:
+        options.print_json(result.to_dict())
+        return
+    if not args.quiet:
+        print(converted.report, end="\n\n")
+    print(figures.show(result))
+    print(f"\nPicture: {picture}", file=sys.stderr)
+
+
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
+    from onesigma.lab.bench.runtimes import RUNTIMES
+
+    parser.add_argument(
+        "model",
+        nargs="*",
+        type=Path,
+        help=f"{SAVED}, or .onnx files, the reference first; without, the paper's CNN",
+    )
+    count: Any = {"type": options.parse_count, "nargs": "+", "metavar": "N"}
+    parser.add_argument("--threads", **count, help="default 1 2")
+    parser.add_argument("--batch", **count, help="default 1 8 64")
+    parser.add_argument(
+        "--runtimes",
+        nargs="+",
+        choices=RUNTIMES,
+        metavar="NAME",
+        help=f"some of {', '.join(RUNTIMES)}; default: all that are installed and run the model",
+    )
+    options.add_switch(parser, "--quick", "a minute: batch 1, one thread, few contenders")
+    options.add_json(parser)
+    options.add_output(parser, "keep the figures (bench.json, bench.txt) there")
+
+
+def _run_bench(args: argparse.Namespace) -> None:
+    from onesigma.lab.bench.contenders import PASSES, SIZES, make_subject
+    from onesigma.lab.bench.measurement import Bench
+    from onesigma.lab.bench.result import show_result
+
+    few = {"passes": (30,), "sizes": (5,)} if args.quick else {"passes": PASSES, "sizes": SIZES}
+    if args.output is not None:
+        args.output.mkdir(parents=True, exist_ok=True)
+    print("preparing the contenders", file=sys.stderr)
+    with TemporaryDirectory() as folder:
+        measured = make_subject(args.model, Path(folder), **few)
+        bench = Bench(
+            *(measured.name, measured.contenders, measured.inputs, _plan_bench(args)),
+            say=lambda words: print(words, file=sys.stderr),
+            progress=lambda rounds: options.show_progress(rounds, "rounds"),
+        )
+        result = bench.run(lambda result: _keep(result, args.output))
+    if args.json:
+        options.print_json(result.to_dict())
+    else:
+        print(show_result(result))
+
+
+def _plan_bench(args: argparse.Namespace) -> Plan:
+    from onesigma.lab.bench.measurement import Plan
+    from onesigma.lab.bench.runtimes import FROM_ONNX, RUNTIMES
+
+    quick = args.quick
+    runtimes: tuple[str, ...] = ("eager", "onnxruntime") if quick else RUNTIMES
+    if args.model and args.model[0].suffix == ".onnx":
+        runtimes = tuple(name for name in runtimes if name in FROM_ONNX)
+        if strange := set(args.runtimes or ()) - set(FROM_ONNX):
+            known, unknown = ", ".join(FROM_ONNX), ", ".join(sorted(strange))
+            raise InputError(f"An .onnx file runs in {known}, not in {unknown}.")
+    return Plan(
+        runtimes=tuple(args.runtimes or runtimes),
+        threads=tuple(args.threads or ((1,) if quick else (1, 2))),
+        batches=tuple(args.batch or ((1,) if quick else (1, 8, 64))),
+        repeats=50 if quick else 200,
+        seconds=1.0 if quick else 3.0,
+        processes=1 if quick else 3,
+    )
+
+
+def _keep(result: Result, folder: Path | None) -> None:
+    """After every part, so that an interrupted run leaves what it found."""
+    if folder is None:
+        return
+    from onesigma.lab.bench.result import show_result
+    from onesigma.storage.atomic import replacing
+
+    figures = json.dumps(result.to_dict(), indent=2)
+    texts = {"bench.json": figures, "bench.txt": f"{show_result(result)}\n"}
+    for name, text in texts.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", choices=("hhar", "opportunity", "speech", "all"))
+    options.add_switch(parser, "--quick", "under three minutes, for a look, not for figures")
+    what = "the folder of the datasets; default: $ONESIGMA_DATA, else ../shared/data"
+    options.add_file(parser, "--data-root", what=what, metavar="FOLDER")
+    options.add_output(parser, "where networks, tables, figures and the report go", default="out")
+    parser.add_argument("--trials", type=int, help="default 3; with --quick 1")
+    parser.add_argument("--seed", type=int, default=0, help="of noise and masks; default 0")
+    options.add_json(parser)
+
+
+def _run_reproduce(args: argparse.Namespace) -> None:
+    from onesigma.lab.paper.reproduce import TASKS, reproduce
+    from onesigma.lab.paper.tables import show_tables
+
+    report, results = reproduce(
+        TASKS if args.task == "all" else (args.task,),
+        args.data_root,
+        args.output,
+        quick=args.quick,
+        trials=args.trials,
+        seed=args.seed,
+    )
+    if args.json:
+        options.print_json({"report": str(report), "results": results})
+        return
+    print("\n\n".join(show_tables(result) for result in results))
+    print(f"Report: {report}", file=sys.stderr)
+
+
+DEMO = Command(
+    "demo",
+    "a real smartwatch network against Monte Carlo",
+    _add_demo_options,
+    _run_demo,
+    example="onesigma demo --train",
+)
+BENCH = Command(
+    "bench",
+    "what the uncertainty costs: time, memory, energy",
+    _add_bench_options,
+    _run_bench,
+    description="Time the plain network, one pass in every mode, Monte Carlo, ensembles and "
+    "ApDeepSense in turn, in every runtime that is installed; then file sizes, memory, and "
+    "energy where the machine has a meter. Compare only ratios within one run.",
+    example="onesigma bench --quick\n  onesigma bench model.safetensors --batch 1 --threads 1"
+    "\n  onesigma bench plain.onnx converted.onnx --runtimes onnxruntime",
+)
+REPRODUCE = Command(
+    "reproduce",
+    "the paper's tables and figures, from data to report",
+    _add_reproduce_options,
+    _run_reproduce,
+    description="Train, compare ten methods on clean, noisy and foreign input, and write tables "
+    "(CSV, JSON, text), figures and one HTML report. Give the same command again to continue an "
+    "interrupted run.",
+    example="onesigma reproduce speech --quick --data-root DATA --output out",
+)

@@ -1,0 +1,175 @@
+"""What one pass costs on a microcontroller, over the plain network in the same C: JSON.
+
+Instructions on an emulated Cortex-M4 (exact, the same in every run), flash and RAM, for each mode
+of `convert`; how far the answers are from ONNX Runtime's, there and on an emulated ARM board; what
+weights in eight bits cost; and how fast the plain network's C is on this machine beside ONNX
+Runtime with one thread, interleaved.
+
+    python -m onesigma.lab.bench.microcontroller --output out/microcontroller.json [--steps]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor, nn
+
+import onesigma
+from onesigma.exporters.c import Generated, generate
+from onesigma.lab import c_verify as verify
+from onesigma.lab.bench.programs import plain
+from onesigma.lab.bench.runtimes import onnx_session
+from onesigma.lab.datasets import watch
+from onesigma.lab.datasets.noise import random_walk
+from onesigma.lab.demo import checkpoint
+from onesigma.lab.networks import INPUT_SHAPE, paper_cnn
+
+PASSES = 30
+# ``mean`` and ``variance`` of ``convert``, by name.
+MODES = {
+    "full": ("matched", "full"),
+    "lowrank": ("matched", "lowrank"),
+    "lowrank, frozen": ("frozen", "lowrank"),
+}
+COMPILERS = {"-O3 -march=native": ("-O3", "-march=native"), "-O3": ("-O3",)}
+
+TIMER = """\
+#include <stdio.h>
+#include <time.h>
+#include "model.h"
+static float x[MODEL_INPUT_SIZE];
+static struct model_prediction out;
+int main(void)
+{
+    double best = 1e9;
+    for (int i = 0; i < MODEL_INPUT_SIZE; ++i) x[i] = (float)(i * 7919 % 1000) / 500.0f - 1.0f;
+    for (int i = 0; i < 100; ++i) {
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        model_predict(x, &out);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        const double took = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+        best = took < best ? took : best;
+    }
+    printf("%g", best);
+    return 0;
+}
+"""
+
+
+def networks() -> Iterator[tuple[str, nn.Module, Tensor]]:
+    """The watch network that the package ships; the paper's, of random weights."""
+    yield "watch", checkpoint.load().network, random_walk(16, watch.INPUT_SHAPE)
+    torch.manual_seed(0)
+    yield "paper", paper_cnn(), torch.randn(16, *INPUT_SHAPE)
+
+
+def write_all(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
+    """The plain network and each mode as ONNX."""
+    paths: dict[str, Path] = {}
+    for mode, (mean, variance) in MODES.items():
+        converted = onesigma.convert(network, x[:2], mean=mean, variance=variance)
+        paths.setdefault("plain", plain(converted, (x[:2],), folder / "plain.onnx").path)
+        paths[mode] = folder / f"{mode}.onnx"
+        onesigma.export(converted, paths[mode])
+    return paths
+
+
+def on_board(
+    path: Path, x: Tensor, folder: Path, **options: Any
+) -> tuple[dict[str, Any], Generated]:
+    """One inference in the emulated Cortex-M4."""
+    examples = [x.numpy()] if options.get("int8") else None
+    model = onnx.load(path)
+    generated = generate(model, folder, examples=examples, **options)
+    samples = [{name: x[:1].numpy() for name in generated.inputs}]
+    ran = verify.run(generated, samples, "cortex-m4", profile=True)
+    row: dict[str, Any] = {
+        "instructions": ran.instructions,
+        "flash": verify.flash(generated),
+        "arena": generated.arena,
+        "steps": sorted(zip(ran.steps, generated.steps, strict=True), reverse=True)[:12],
+    }
+    if generated.int8 is not None:
+        return row | {"cost": asdict(generated.int8)}, generated
+    linux = verify.run(generated, samples, "aarch64")
+    row["error"] = verify.largest_mismatch(model, ran, samples)
+    row["error on aarch64"] = verify.largest_mismatch(model, linux, samples)
+    return row, generated
+
+
+def compare(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Any]:
+    """All modes beside the plain network."""
+    paths = write_all(network, x, folder)
+    rows = {mode: on_board(path, x, folder / "c")[0] for mode, path in paths.items()}
+    rows["lowrank, int8"] = on_board(paths["lowrank"], x, folder / "c", int8=True)[0]
+    base = rows["plain"]
+    for row in rows.values():
+        for what in ("instructions", "flash", "arena"):
+            row[f"{what} ratio"] = round(row[what] / base[what], 3)
+        row[f"times fewer than {PASSES} passes"] = round(
+            PASSES * base["instructions"] / row["instructions"], 1
+        )
+    return rows | {"host": on_host(paths["plain"], folder / "host")}
+
+
+def on_host(path: Path, folder: Path) -> dict[str, Any]:
+    """The plain network on this machine: C and ONNX Runtime in turns, the fastest of each."""
+    generated = generate(onnx.load(path), folder)
+    (folder / "timer.c").write_text(TIMER)
+    session = onnx_session(path, threads=1)
+    (value,) = session.get_inputs()
+    x = np.random.default_rng(0).standard_normal((1, *value.shape[1:])).astype(np.float32)
+    result: dict[str, Any] = {}
+    for name, flags in COMPILERS.items():
+        program = folder / "program"
+        sources = [str(folder / "timer.c"), str(generated.source), f"-I{folder}"]
+        subprocess.run(["gcc", *flags, *sources, "-o", program, "-lm"], check=True)
+        c, runtime = [], []
+        for _ in range(5):
+            c.append(float(subprocess.run([program], capture_output=True, check=True).stdout))
+            for _ in range(100):
+                start = time.perf_counter()
+                session.run(None, {value.name: x})
+                runtime.append(time.perf_counter() - start)
+        result[name] = {"C over onnxruntime": round(min(c) / min(runtime), 2)}
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="write the JSON here too")
+    parser.add_argument("--steps", action="store_true", help="with what each step takes")
+    options = parser.parse_args()
+    absent = [target.missing for target in verify.TARGETS.values() if target.missing]
+    if absent:
+        print(f"microcontroller: {'; '.join(absent)}", file=sys.stderr)
+        return 1
+    result = {}
+    for name, network, x in networks():
+        with TemporaryDirectory() as folder:
+            result[name] = compare(network, x, Path(folder))
+        if not options.steps:
+            for row in result[name].values():
+                row.pop("steps", None)
+    text = json.dumps(result, indent=2)
+    print(text)
+    if options.output:
+        options.output.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Figures, the only place that imports matplotlib: arrays in, one PNG out."""
