@@ -140,7 +140,7 @@ def test_a_cheap_command_is_run(files: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_in_the_text_exist(page: Path) -> None:
-    known = set(cli.COMMANDS)
+    known = set(cli.commands())
     named = re.findall(r"`onesigma ([a-z]+)", FENCE.sub("", page.read_text(encoding="utf-8")))
     assert set(named) <= known
 

@@ -17,7 +17,7 @@ ORDER = [
     *("errors", "version", "text_table", "registry", "answer", "runtime"),  # no PyTorch up to here
     *("values", "moments", "rules", "graph", "importers", "engine"),
     *("head", "prediction", "decide", "report", "converted", "conversion"),
-    *("baselines", "metrics", "calibration", "storage", "exporters", "tables", "pages"),
+    *("baselines", "metrics", "calibration", "storage", "exporters", "tables", "pages", "command"),
 ]
 # On top of everything. Only the command line imports the laboratory, and lazily.
 TOP = {"__init__", "lab", "cli"}

@@ -12,7 +12,7 @@ from onesigma.importers.onnx.ops import OPS
 from onesigma.rules import RULES, Assumption, Rule
 from onesigma.rules.frozen import FROZEN
 from onesigma.rules.lowrank import LOWRANK
-from onesigma.rules.table import ALWAYS_APPROXIMATE, Op
+from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Reach
 from onesigma.storage.atomic import replacing
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "supported-ops.md"
@@ -22,17 +22,17 @@ HEAD = """\
 
 <!-- Written by tools/ops_page.py; do not edit. -->
 
-What `convert` can carry doubt through, by the names that PyTorch's exported graphs use: `nn.Conv1d`
-and `F.conv1d` are both `conv1d`. {rules} ops have a rule. An op that no dropout reaches needs none
-and is computed as before. `convert` names all that it cannot convert at once, with the line of your
-code; [adding a rule](../src/onesigma/rules/README.md) takes a few lines.
+What `convert` can carry uncertainty through, by the names that PyTorch's exported graphs use:
+`nn.Conv1d` and `F.conv1d` are both `conv1d`. {rules} ops have a rule. An op that no dropout reaches
+needs none and is computed as before. `convert` names all that it cannot convert at once, with the
+line of your code; [adding a rule](../src/onesigma/rules/README.md) takes a few lines.
 
 *Exact* is about mean and variance. `converted.report` says at every op of your network whether what
 it takes holds there, and `onesigma.audit` what it costs where it does not.
 """
 # In the order of the page. A family without a line here is an error, not a gap.
 FAMILIES = {
-    "dropout": "Dropout: where the doubt comes from",
+    "dropout": "Dropout: where the uncertainty comes from",
     "linear": "Linear in the input: weights squared for the variance",
     "passthrough": "Moves, copies or drops elements: mean and variance move alike",
     "elementwise": "Functions of each element",
@@ -40,7 +40,7 @@ FAMILIES = {
     "norm": "Normalisation",
     "sum": "Sums and differences",
     "product": "Products",
-    "composed": "Made of other rules",
+    "choice": "Choices by a certain condition",
     "refuse": "Known and refused",
 }
 MODES = """\
@@ -99,7 +99,7 @@ def exactness(rule: Rule) -> str:
 
 
 def remark(rule: Rule) -> str:
-    return rule.note or ("elements of the output share noise" if rule.shares_noise else "")
+    return rule.note or ("elements of the output share noise" if rule.reach is Reach.COPIES else "")
 
 
 def name(op: Op) -> str:

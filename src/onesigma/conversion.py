@@ -25,7 +25,7 @@ from onesigma.prediction import OUTPUTS
 from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.affine import MAX_CLASSES
-from onesigma.rules.corrections import Correction, Corrections, MaximumCorrelation, Together
+from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
 from onesigma.rules.forms import DROPOUTS, MEANS, VARIANCES
 from onesigma.rules.table import INDEPENDENT, SEPARATE
 from onesigma.values.gaussian import Gaussian, Value, means_of
@@ -118,14 +118,11 @@ def starting_corrections(flow: Flow) -> Corrections:
 def has_linear_logits(source: fx.GraphModule) -> bool:
     """Whether a linear layer of few enough classes makes the output."""
     output = output_of(source)
-    if Together not in _accepted(output.target):
+    rule = RULES.get(output.target)  # type: ignore[arg-type]
+    if rule is None or Together not in rule.accepts:
         return False
     logits = output.meta["val"]
     return logits.dim() == 2 and int(logits.shape[1]) <= MAX_CLASSES
-
-
-def _accepted(target: Any) -> tuple[type[Correction], ...]:
-    return RULES[target].accepts if target in RULES else ()
 
 
 def with_covariance(settings: Settings, source: fx.GraphModule) -> Settings:

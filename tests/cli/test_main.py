@@ -24,8 +24,8 @@ def demo_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]],
     """Make ``onesigma demo`` do something else."""
 
     def change(act: Callable[[], None]) -> None:
-        changed = replace(cli.COMMANDS["demo"], run=lambda args: act())
-        monkeypatch.setitem(cli.COMMANDS, "demo", changed)
+        changed = replace(cli.commands()["demo"], run=lambda args: act())
+        monkeypatch.setitem(cli.commands(), "demo", changed)
 
     return change
 
@@ -138,13 +138,13 @@ def show(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_help_and_version(capsys):
     text = show(["--help"], capsys)
-    assert all(f"\n    {name} " in text for name in cli.COMMANDS)
-    assert all(f"\n  onesigma {name} " in text for name in cli.COMMANDS)
+    assert all(f"\n    {name} " in text for name in cli.commands())
+    assert all(f"\n  onesigma {name} " in text for name in cli.commands())
     assert "exit codes:" in text
     assert onesigma.__version__ in show(["--version"], capsys)
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.commands())
 def test_every_command_has_an_example_and_the_common_options(name, capsys):
     text = show([name, "--help"], capsys)
     assert "example:\n  onesigma " in text

@@ -52,7 +52,7 @@ words = st.sampled_from(WORDS)
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Each command's parser, by its name."""
     root = argparse.ArgumentParser().add_subparsers()
-    for command in cli.COMMANDS.values():
+    for command in cli.commands().values():
         command.add_to(root)
     return dict(root.choices)
 
@@ -114,8 +114,8 @@ def test_exit_codes(folder, line):
     line = [word for word in line if word != "--debug"]  # which is there to show tracebacks
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as temporary:
         for name in NOT_RUN:
-            idle = replace(cli.COMMANDS[name], run=lambda args: None)
-            patch.setitem(cli.COMMANDS, name, idle)
+            idle = replace(cli.commands()[name], run=lambda args: None)
+            patch.setitem(cli.commands(), name, idle)
         # A copy, because some commands write, and each example must find the same files.
         here = shutil.copytree(folder, Path(temporary) / "here")
         patch.chdir(here)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from onesigma.metrics import aupr, aurc, auroc, fpr95, risk_coverage
+from onesigma.lab.spotting import aupr, fpr95
+from onesigma.metrics import aurc, auroc, risk_coverage
 
 
 def test_auroc_by_hand():

@@ -4,15 +4,7 @@ import torch
 from scipy.stats import norm
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
-from onesigma.metrics import (
-    accuracy,
-    brier,
-    f1_macro,
-    f1_weighted,
-    gaussian_nll,
-    is_wrong,
-    nll,
-)
+from onesigma.metrics import accuracy, brier, f1_macro, f1_weighted, gaussian_nll, is_wrong, nll
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
 LABELS = np.array([0, 2, 2, 1])

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from onesigma.moments.uniform import HALF_WIDTH, relu_of_uniform
 from onesigma.rules import RULES, rules_for
 from onesigma.rules.corrections import Parts
-from onesigma.rules.lowrank import LOWRANK, channel_sum, rank_one
+from onesigma.rules.lowrank import HALF_WIDTH, LOWRANK, channel_sum, rank_one, relu_of_uniform
 from onesigma.values.factored import Factored, Flattened, factored
 from onesigma.values.gaussian import Gaussian
 

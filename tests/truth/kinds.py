@@ -364,21 +364,21 @@ def _in_place(h: Tensor) -> Tensor:
 
 def _chunk_in_place(h: Tensor) -> Tensor:
     h = h + 0
-    a, b = h.chunk(2, 1)
+    a, _ = h.chunk(2, 1)
     a.mul_(3)
     return h
 
 
 def _split_in_place(h: Tensor) -> Tensor:
     h = h + 0
-    a, b = h.split(4, 1)
+    _, b = h.split(4, 1)
     b.add_(5)
     return h
 
 
 def _unbind_in_place(h: Tensor) -> Tensor:
     h = h.reshape(-1, 2, 4) + 0
-    a, b = h.unbind(1)
+    a, _ = h.unbind(1)
     a.mul_(2)
     return h
 

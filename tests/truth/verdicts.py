@@ -1,4 +1,4 @@
-"""What became of a network: right, approximate and said so, refused; or silently wrong, or a crash."""
+"""What became of a network: right, approximate and said so, refused; or silently wrong."""
 
 from __future__ import annotations
 

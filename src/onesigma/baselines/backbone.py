@@ -1,15 +1,67 @@
-"""BackboneDNN: the plain network behind the same call, a baseline without uncertainty."""
+"""What every baseline is made of: the original network, run plainly, and sums over several runs.
+
+Captured as conversion captures it: a final softmax is understood, the model is never touched.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
-from onesigma.baselines.original import Original, check_task, original
-from onesigma.head import classify_certain
+from onesigma import head
+from onesigma.converted import Converted, check_inputs
+from onesigma.errors import InputError
+from onesigma.graph.prepare import prepare
+from onesigma.importers.keras import as_module
 from onesigma.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Original:
+    """The graph, what it takes (a shape's None is any batch) and how its output is read."""
+
+    graph: fx.GraphModule
+    task: str
+    class_dim: int
+    dropout: str
+    shapes: tuple[tuple[int | None, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+
+    def check_inputs(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        return check_inputs(inputs, self.shapes, self.dtypes)
+
+
+def original(
+    model: nn.Module, inputs: tuple[Tensor, ...], task: str, class_dim: int | None
+) -> Original:
+    """Capture a network from an input; of a converted one, its original and its settings."""
+    if isinstance(model, Converted):
+        settings = model.settings
+        return Original(
+            model.source,
+            settings.task,
+            settings.class_dim,
+            settings.dropout,
+            settings.input_shapes,
+            tuple(getattr(torch, name) for name in settings.input_dtypes),
+        )
+    prepared = prepare(as_module(model), inputs, task, class_dim)
+    batch = None if prepared.dynamic_batch else len(prepared.examples[0])
+    return Original(
+        prepared.graph,
+        task,
+        prepared.class_dim,
+        "inverted",
+        tuple((batch, *x.shape[1:]) for x in prepared.examples),
+        tuple(x.dtype for x in prepared.examples),
+    )
+
+
+def check_task(task: str) -> None:
+    if task not in ("classification", "regression"):
+        raise InputError(f"task={task!r}: choose 'classification' or 'regression'.")
 
 
 def backbone(
@@ -42,7 +94,7 @@ class Backbone:
         network, logits = self.original(inputs), self.logits(*inputs)
         fields = {"mean": logits, "var": torch.zeros_like(logits)}
         if network.task == "classification":
-            fields |= classify_certain(logits, network.class_dim)._asdict()
+            fields |= head.classify_certain(logits, network.class_dim)._asdict()
         return Prediction(**fields, class_dim=network.class_dim)
 
     @torch.no_grad()
@@ -56,3 +108,42 @@ class Backbone:
         if self._original is None:
             self._original = original(self.model, inputs, self.task, self.class_dim)
         return self._original
+
+
+class Totals:
+    """Running sums, in float64: memory does not grow with the number of passes.
+
+    mean, var   of the logits over the passes; var is the unbiased one, and 0 for one pass
+    probs       the average softmax;   epistemic   the mutual information
+    """
+
+    def __init__(self, task: str, class_dim: int) -> None:
+        self.task = task
+        self.class_dim = class_dim
+        self.passes = 0
+        self.sums: list[Tensor] = []
+
+    def add(self, logits: Tensor) -> None:
+        """Take in the logits of some passes, shape (passes, batch, …)."""
+        values = logits.double()
+        terms = [values, values.square()]
+        if self.task == "classification":
+            # One dim more than the logits: the passes come first.
+            dim = self.class_dim + 1 if self.class_dim >= 0 else self.class_dim
+            log_probs = torch.log_softmax(values.movedim(dim, -1), -1)
+            probs = log_probs.exp()
+            terms += [probs, -(probs * log_probs).sum(-1)]
+        sums = [term.sum(0) for term in terms]
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
+        self.passes += len(logits)
+        self.dtype = logits.dtype
+
+    def prediction(self) -> Prediction:
+        mean, square, *rest = (total / self.passes for total in self.sums)
+        unbiased = self.passes / max(1, self.passes - 1)
+        var = (square - mean.square()).clamp(min=0) * unbiased
+        fields = {"mean": mean, "var": var}
+        if rest:
+            fields |= head.with_entropies(rest[0], rest[1], self.class_dim)._asdict()
+        cast = {name: value.to(self.dtype) for name, value in fields.items()}
+        return Prediction(**cast, class_dim=self.class_dim)

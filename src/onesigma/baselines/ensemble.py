@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from onesigma.baselines.backbone import Backbone, backbone
-from onesigma.baselines.totals import Totals
+from onesigma.baselines.backbone import Backbone, Totals, backbone
 from onesigma.errors import InputError
 from onesigma.prediction import Prediction
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
-from onesigma.baselines.original import Original, check_task, original
-from onesigma.baselines.totals import Totals
+from onesigma.baselines.backbone import Original, Totals, check_task, original
 from onesigma.errors import InputError, NoRandomness
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.prediction import Prediction

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onesigma.cli import options
-from onesigma.cli.options import Command
+from onesigma import command
+from onesigma.command import Command
 from onesigma.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the .onnx file")
-    options.add_dropout(parser)
-    options.add_json(parser)
+    command.add_dropout(parser)
+    command.add_json(parser)
 
 
 def _run_inspect(args: argparse.Namespace) -> None:
@@ -31,18 +31,18 @@ def _run_inspect(args: argparse.Namespace) -> None:
 
     inspection = inspect_onnx(args.model, dict(args.dropout), dict(args.channel_dropout))
     if args.json:
-        options.print_json(inspection.to_dict())
+        command.print_json(inspection.to_dict())
     else:
         print(inspection)
 
 
 def _add_convert_options(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser)
+    command.add_model(parser)
     what = "what to write: .onnx for any runtime, .safetensors for onesigma.load, a folder for C"
-    options.add_file(parser, "-o", "--output", what=what, required=True)
+    command.add_file(parser, "-o", "--output", what=what, required=True)
     parser.add_argument(
         "--input-shape",
-        type=options.parse_shape,
+        type=command.parse_shape,
         metavar="C,L",
         help="of one sample, where the model does not say so: package.module:factory and .pt",
     )
@@ -55,7 +55,7 @@ def _add_convert_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--draws", type=int, help="points the head averages over; default 64")
     what = "fit gains on a batch of real inputs without labels, one .npy per input"
-    options.add_file(parser, "--calibrate", what=what, nargs="+", metavar="NPY")
+    command.add_file(parser, "--calibrate", what=what, nargs="+", metavar="NPY")
     parser.add_argument("--opset", type=int, help="of an .onnx file; default 18")
     parser.add_argument(
         "--keep-output",
@@ -64,7 +64,7 @@ def _add_convert_options(parser: argparse.ArgumentParser) -> None:
         "plain); this costs a second pass through the layers after the first dropout, and nothing "
         "with --mean frozen; default: for a model from ONNX",
     )
-    options.add_json(parser)
+    command.add_json(parser)
 
 
 def _run_convert(args: argparse.Namespace) -> None:
@@ -88,7 +88,7 @@ def _run_convert(args: argparse.Namespace) -> None:
         exported = _export(converted, network, args)
         facts, words = asdict(exported) | {"path": str(args.output)}, str(exported)
     if args.json:
-        options.print_json(facts | {"report": converted.report.to_dict()})
+        command.print_json(facts | {"report": converted.report.to_dict()})
     elif not args.quiet:
         print(f"{converted.report}\n\n{words}")
 
@@ -119,7 +119,7 @@ def _convert(network: Network, args: argparse.Namespace) -> Converted:
         given["input_std"] = std.squeeze() if len(std) == 1 else std
     real = tuple(torch.from_numpy(read_array(path)) for path in args.calibrate or ())
     converted = convert(network.module, _choose_examples(network, args, real), **given)
-    return calibrate(converted, real, progress=options.show_progress) if real else converted
+    return calibrate(converted, real, progress=command.show_progress) if real else converted
 
 
 def _choose_examples(

@@ -9,29 +9,29 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from onesigma.cli import options
-from onesigma.cli.options import Command
+from onesigma import command
+from onesigma.command import Command
 from onesigma.errors import InputError
 from onesigma.storage.opening import SAVED
 from onesigma.tables.files import read_array
 
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser, SAVED)
-    options.add_samples(parser)
-    options.add_sampling(parser, passes=200)
-    options.add_json(parser)
-    options.add_output(parser, "also draw a picture there")
+    command.add_model(parser, SAVED)
+    command.add_samples(parser)
+    command.add_sampling(parser, passes=200)
+    command.add_json(parser)
+    command.add_output(parser, "also draw a picture there")
 
 
 def _run_audit(args: argparse.Namespace) -> None:
     from onesigma.calibration.comparison import audit
 
     # All at once, which is why there is a limit: every layer's moments of every sample are kept.
-    _, converted, inputs, _ = options.open_with_inputs(args)
-    result = audit(converted, inputs, passes=args.passes, progress=options.show_progress)
+    _, converted, inputs, _ = command.open_with_inputs(args)
+    result = audit(converted, inputs, passes=args.passes, progress=command.show_progress)
     if args.json:
-        options.print_json(result.to_dict())
+        command.print_json(result.to_dict())
     else:
         print(result)
     if args.output is not None:
@@ -44,12 +44,12 @@ def _run_audit(args: argparse.Namespace) -> None:
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser, SAVED)
-    options.add_samples(parser)
+    command.add_model(parser, SAVED)
+    command.add_samples(parser)
     what = "a .npy file with the number of each sample's true class (regression: its true value)"
-    options.add_file(parser, "--labels", what=what)
-    options.add_class_names(parser)
-    options.add_sampling(parser, passes=100)
+    command.add_file(parser, "--labels", what=what)
+    command.add_class_names(parser)
+    command.add_sampling(parser, passes=100)
     parser.add_argument(
         "--risk",
         type=float,
@@ -57,8 +57,8 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
         "abstain; default: the rule in the model, or else 0.05",
     )
     what = "the page to write; default: report.html"
-    options.add_file(parser, "-o", "--output", what=what, default="report.html")
-    options.add_json(parser, "print the figures as JSON, too")
+    command.add_file(parser, "-o", "--output", what=what, default="report.html")
+    command.add_json(parser, "print the figures as JSON, too")
 
 
 def _run_report(args: argparse.Namespace) -> None:
@@ -71,8 +71,8 @@ def _run_report(args: argparse.Namespace) -> None:
     if args.risk is not None and args.labels is None:
         raise InputError("--risk needs --labels: a threshold is found from true classes.")
     labels = None if args.labels is None else torch.from_numpy(read_array(args.labels))
-    class_names = options.read_class_names(args)
-    model, converted, inputs, step = options.open_with_inputs(args)
+    class_names = command.read_class_names(args)
+    model, converted, inputs, step = command.open_with_inputs(args)
     found = gather(
         Path(model.name).name,
         converted,
@@ -82,14 +82,14 @@ def _run_report(args: argparse.Namespace) -> None:
         class_names=class_names or model.class_names,
         passes=args.passes,
         risk=args.risk,
-        progress=options.show_progress,
+        progress=command.show_progress,
     )
-    timing = partial(options.show_progress, label="timing")
+    timing = partial(command.show_progress, label="timing")
     cost = report_cost.measure_cost(converted, found.inputs, timing)
     write(found, args.output, cost=cost, command=shlex.join(["onesigma", *sys.argv[1:]]))
     if args.json:
         told = cost if isinstance(cost, str) else asdict(cost)
-        options.print_json(found.to_dict() | {"cost": told})
+        command.print_json(found.to_dict() | {"cost": told})
     print(f"Report: {args.output}", file=sys.stderr)
 
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onesigma.cli import options
-from onesigma.cli.options import Command
+from onesigma import command
+from onesigma.command import Command
 from onesigma.errors import InputError
 from onesigma.storage.opening import EXPORTED, SAVED, open_model
 
@@ -29,7 +29,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what = f"{EXPORTED} (PyTorch is not needed), or {SAVED}"
     parser.add_argument("model", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("source", nargs="?", metavar="SOURCE", help="see above")
-    options.add_switch(parser, "--demo", "the shipped smartwatch network and a recording for it")
+    command.add_switch(parser, "--demo", "the shipped smartwatch network and a recording for it")
     parser.add_argument(
         "--rate", type=float, help="instants per second; default 50, or what a WAV file says"
     )
@@ -37,11 +37,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speed", type=float, default=1, help="of a recording; 2 is twice as fast, inf all it can"
     )
-    options.add_channels(parser)
+    command.add_channels(parser)
     parser.add_argument("--baud", type=int, default=115200, help="of a serial line; default 115200")
-    options.add_class_names(parser)
+    command.add_class_names(parser)
     parser.add_argument("--port", type=int, default=0, help="of the page; default: any free one")
-    options.add_switch(parser, "--open", "open the page in the browser")
+    command.add_switch(parser, "--open", "open the page in the browser")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -73,8 +73,8 @@ def _open_live_model(args: argparse.Namespace) -> LiveModel:
 
     settings: dict[str, Any] = {
         "channels_last": args.channels_last,
-        "class_names": options.read_class_names(args),
-        "scaling": options.read_scaling(args),
+        "class_names": command.read_class_names(args),
+        "scaling": command.read_scaling(args),
     }
     if Path(args.model).suffix.lower() == ".onnx":
         return load_exported(Path(args.model), **settings)

@@ -7,25 +7,30 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import cache
 
 from onesigma.cli.convert import CONVERT, INSPECT
 from onesigma.cli.evaluate import AUDIT, REPORT
-from onesigma.cli.laboratory import BENCH, DEMO, REPRODUCE
 from onesigma.cli.live import LIVE
-from onesigma.cli.options import Command, add_everywhere
 from onesigma.cli.predict import PREDICT
+from onesigma.command import Command, add_everywhere
 from onesigma.errors import OnesigmaError
 from onesigma.version import __version__
 
-COMMANDS: dict[str, Command] = {
-    command.name: command
-    for command in (DEMO, CONVERT, INSPECT, PREDICT, LIVE, AUDIT, REPORT, BENCH, REPRODUCE)
-}
 EXTRAS = ("bench", "demo", "predict", "reproduce")  # commands with packages of their own
 _EXIT_CODES = """exit codes:
   0  done        1  an error, explained on standard error
   2  wrong usage 130  interrupted (Ctrl-C); nothing half-written is left behind
 """
+
+
+@cache
+def commands() -> dict[str, Command]:
+    """All commands by name; the laboratory has some of its own."""
+    from onesigma.lab.commands import BENCH, DEMO, REPRODUCE
+
+    order = (DEMO, CONVERT, INSPECT, PREDICT, LIVE, AUDIT, REPORT, BENCH, REPRODUCE)
+    return {command.name: command for command in order}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
     try:
         with _silence() if args.quiet else nullcontext():
-            COMMANDS[args.command].run(args)
+            commands()[args.command].run(args)
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("onesigma: interrupted; nothing half-written was left behind.", file=sys.stderr)
@@ -52,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    examples = "\n  ".join(command.example.splitlines()[0] for command in COMMANDS.values())
+    examples = "\n  ".join(command.example.splitlines()[0] for command in commands().values())
     parser = argparse.ArgumentParser(
         prog="onesigma",
         description="A trained network in, its answer and its uncertainty out, from one pass.",
@@ -62,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"onesigma {__version__}")
     add_everywhere(parser)
     parsers = parser.add_subparsers(dest="command", required=True)
-    for command in COMMANDS.values():
+    for command in commands().values():
         command.add_to(parsers)
     return parser
 

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onesigma.cli import options
-from onesigma.cli.options import Command
+from onesigma import command
+from onesigma.command import Command
 from onesigma.errors import FileError, InputError
 from onesigma.runtime import Prediction
 from onesigma.storage.opening import EXPORTED, SAVED
@@ -20,19 +20,19 @@ from onesigma.tables.answers import Table, table_writer, tabulate
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser, SAVED, EXPORTED)
-    options.add_samples(parser)
+    command.add_model(parser, SAVED, EXPORTED)
+    command.add_samples(parser)
     what = ".csv or .parquet; default: CSV to standard output"
-    options.add_file(parser, "-o", "--output", what=what)
-    options.add_class_names(parser)
-    options.add_switch(parser, "--probs", "the probability of every class, a column for each")
+    command.add_file(parser, "-o", "--output", what=what)
+    command.add_class_names(parser)
+    command.add_switch(parser, "--probs", "the probability of every class, a column for each")
     rule = parser.add_mutually_exclusive_group()
     rule.add_argument(
         "--abstain-above", type=float, metavar="X", help="abstain where the entropy is above X"
     )
     what = "a JSON file of AbstainRule.to_dict(); default: the rule in the model, if any"
-    options.add_file(rule, "--abstain-rule", what=what)
-    options.add_json(parser, "print a summary as JSON; without -o, the summary alone")
+    command.add_file(rule, "--abstain-rule", what=what)
+    command.add_json(parser, "print a summary as JSON; without -o, the summary alone")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -41,22 +41,22 @@ def _run(args: argparse.Namespace) -> None:
     summary = _Summary()
     unwanted = args.json and args.output is None
     with nullcontext() if unwanted else table_writer(args.output) as write:
-        for table in options.show_progress(_answer(args), "batches"):
+        for table in command.show_progress(_answer(args), "batches"):
             summary.add(table)
             if write is not None:
                 write(table)
     if args.json:
         output = args.output and str(args.output)
         names = {"model": args.model, "data": str(args.data)}
-        options.print_json(names | summary.to_dict() | {"output": output})
+        command.print_json(names | summary.to_dict() | {"output": output})
     elif args.output is not None:
         print(f"{summary} → {args.output}", file=sys.stderr)
 
 
 def _answer(args: argparse.Namespace) -> Iterator[Table]:
     """The table of each batch, with the place of every sample in the file."""
-    decide, class_names = _read_rule(args), options.read_class_names(args)
-    model, samples = options.open_with_samples(args)
+    decide, class_names = _read_rule(args), command.read_class_names(args)
+    model, samples = command.open_with_samples(args)
     place = "index" if args.window is None else "start"
     step = 1 if args.window is None else args.hop or args.window
     first = 0

@@ -167,7 +167,7 @@ def threshold(
         conditional: limit the risk of the answers acted on.
         delta: with ``conditional``: the chance to accept that unlucky examples break the promise.
     """
-    from onesigma.decide.labels import checked_labels
+    from onesigma.decide.temperature import checked_labels
 
     values = score_of(prediction, score).detach()
     if values.dim() != 1 or prediction.probs is None:

@@ -16,7 +16,6 @@ from torch import Tensor, fx, nn
 
 from onesigma.converted import SOURCE, Converted, Inputs
 from onesigma.errors import ExportError, InputError
-from onesigma.exporters.without_erf import WithoutErf
 from onesigma.graph import capture
 from onesigma.graph.prepare import prepare
 from onesigma.importers.keras import as_module
@@ -59,7 +58,6 @@ def make_answering(
     converted: Converted,
     example_input: Inputs | None = None,
     *,
-    erf: bool = True,
     class_names: Sequence[str] | None = None,
     input_names: Sequence[str] | None = None,
     plain: tuple[str, nn.Module] | None = None,
@@ -72,7 +70,7 @@ def make_answering(
     inputs = tuple(input_names or _input_names(converted.source, columns))
     plain_output = None if plain is None else plain[0]
     outputs = _output_names(columns, inputs, plain_output)
-    graph = _trace(converted, examples, erf, columns.index("var"))
+    graph = _trace(converted, examples, columns.index("var"))
     if plain is not None:
         graph = _beside(graph, prepare(as_module(plain[1]), examples, "regression", None).graph)
     metadata = _describe(converted, answer, class_names)
@@ -136,26 +134,23 @@ def _output_names(
 class _Decided(nn.Module):
     """A converted model whose answer is a tuple: temperature and abstain rule included."""
 
-    def __init__(self, converted: Converted, erf: bool) -> None:
+    def __init__(self, converted: Converted) -> None:
         super().__init__()
         self.network = converted.network
         self.converted = (converted,)  # in a tuple, so that its weights are not listed twice
-        self.erf = erf
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.network(*inputs) if self.erf else WithoutErf(self.network).run(*inputs)
         (converted,) = self.converted
-        return tuple(tensors_of(converted.decide(converted.name_outputs(outputs))).values())
+        answer = converted.name_outputs(self.network(*inputs))
+        return tuple(tensors_of(converted.decide(answer)).values())
 
 
-def _trace(
-    converted: Converted, examples: tuple[Tensor, ...], erf: bool, var: int
-) -> fx.GraphModule:
+def _trace(converted: Converted, examples: tuple[Tensor, ...], var: int) -> fx.GraphModule:
     """All that a file computes; where that is the network alone, nothing is traced again."""
     network = converted.network
     decides = (converted.temperature, converted.abstain, converted.settings.mean)
-    if not erf or decides != (None, None, "matched"):
-        decided = _Decided(converted, erf)
+    if decides != (None, None, "matched"):
+        decided = _Decided(converted)
         traced = capture.export(decided, examples, dynamic=converted.settings.dynamic_batch)
         network = capture.plain_module(traced)
     graph = fx.Graph()

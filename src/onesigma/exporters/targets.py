@@ -26,7 +26,6 @@ def export(
     *,
     class_names: Sequence[str] | None = None,
     example_input: Inputs | None = None,
-    erf: bool = True,
     opset: int | None = None,
     input_names: Sequence[str] | None = None,
     plain: tuple[str, nn.Module] | None = None,
@@ -47,7 +46,6 @@ def export(
         class_names: stored in the file, one per class.
         example_input: real inputs on which to compare with PyTorch, and to measure the cost of
             ``int8``; random ones by default.
-        erf: False for runtimes without the op Erf: an approximation within 5e-7 takes its place.
         opset: ONNX only: version of the operators, 17 or above; 18 by default.
         input_names: ONNX only: names of the inputs in the file; default: those of ``forward``.
         plain: ONNX only: a name and the original model, whose own output is added under that name.
@@ -73,12 +71,11 @@ def export(
     answering = make_answering(
         converted,
         example_input,
-        erf=erf,
         class_names=class_names,
         input_names=input_names,
         plain=plain,
     )
-    model = onnx_file.make_model(answering, version, erf=erf)
+    model = onnx_file.make_model(answering, version)
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
     if path.suffix == ".onnx":
         return onnx_file.write_model(model, path, version, agreement)

@@ -3,6 +3,7 @@
 1. PyTorch has second names for some ops (``torch.subtract``); the rules know the first.
 2. A conversion to the dtype and device that a tensor has already is dropped. It would do nothing
    but hold a model that is moved, or made double, to what it was captured in.
+3. Dropout that is on in eval mode is switched off: the graph is the network without noise.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Any
 
 import torch
 from torch import fx
+
+from onesigma.graph.capture import is_site
+from onesigma.rules.dropout import RATE_ARGUMENT
 
 aten = torch.ops.aten
 
@@ -46,8 +50,10 @@ def canonical(module: fx.GraphModule) -> None:
         if node.target in _CONVERSIONS and _converts_nothing(node):
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-        else:
-            node.target = _FIRST_NAMES.get(node.target, node.target)
+            continue
+        node.target = _FIRST_NAMES.get(node.target, node.target)
+        if is_site(node):
+            node.args = (*node.args[: RATE_ARGUMENT + 1], False)
     module.recompile()
 
 

@@ -33,8 +33,12 @@ _NORMS = (nn.modules.batchnorm._NormBase,)
 
 @dataclass(frozen=True)
 class Captured:
-    """A captured graph, the examples it was captured with, and what the user should know."""
+    """A captured graph, the examples it was captured with, and what the user should know.
 
+    ``model`` is a copy of the user's in eval mode on the same weights, to compare the graph with.
+    """
+
+    model: nn.Module
     graph: fx.GraphModule
     examples: tuple[Tensor, ...]
     dynamic_batch: bool
@@ -47,18 +51,37 @@ def capture(model: nn.Module, example_input: Any) -> Captured:
     _require_finite(model)
     shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
     if dtype is not None:
-        notes.append(
-            f"weights are {dtype}; converted to a float32 copy, because variances underflow"
-        )
+        notes.append(f"weights are {dtype}: a float32 copy is used, because variances underflow")
         shared = copy.deepcopy(shared).float()
     examples = _examples(example_input, shared)
-    with torch.no_grad():
+    with buffers_restored(shared):
         _try_forward(shared, examples)
-    exported, dynamic = _export(shared, examples)
-    if not dynamic:
-        notes.append(f"the model fixes its batch: converted for a batch of {len(examples[0])} only")
-    notes += _training_only_sites(shared, examples, exported)
-    return Captured(plain_module(exported), examples, dynamic, tuple(notes))
+    with buffers_restored(shared):
+        exported, dynamic = _export(shared, examples)
+        notes += _always_on(exported)
+        notes += _noise_not_carried(shared, examples, exported)
+    return Captured(shared, plain_module(exported), examples, dynamic, tuple(notes))
+
+
+@contextmanager
+def buffers_restored(model: nn.Module) -> Iterator[None]:
+    """Undo what a run of the model writes into its buffers, which are the user's own.
+
+    Raises:
+        ModelError: it does write into one, so that its answer depends on what came before.
+    """
+    before = [(name, tensor, tensor.clone()) for name, tensor in model.named_buffers()]
+    yield
+    now = dict(model.named_buffers())
+    changed = [name for name, _, old in before if not torch.equal(now.get(name, old), old)]
+    with torch.no_grad():
+        for _, tensor, old in before:
+            tensor.copy_(old)
+    if changed:
+        raise ModelError(
+            f"The model changes its own state ({', '.join(changed)}) when it answers, in eval mode "
+            "too: the same input would not get the same answer. Move that out of forward()."
+        )
 
 
 def export(
@@ -69,13 +92,13 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
-    with _quiet():
+    with quiet():
         return torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
 
 
 def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     """The exported graph as an ordinary module: tensors in, a tuple out, weights shared."""
-    with _quiet():
+    with quiet():
         module = exported.module(check_guards=False)
     assert isinstance(module, fx.GraphModule)
     graph = module.graph
@@ -166,7 +189,7 @@ def _export(
 ) -> tuple[torch.export.ExportedProgram, bool]:
     try:
         exported = export(model, examples, dynamic=True)
-        return exported, _has_dynamic_batch(exported) and _takes_another_batch(exported, examples)
+        return exported, _has_dynamic_batch(exported)
     except Exception:
         try:
             return export(model, examples, dynamic=False), False
@@ -184,47 +207,86 @@ def _has_dynamic_batch(exported: torch.export.ExportedProgram) -> bool:
     return all(isinstance(n.meta["val"].shape[0], torch.SymInt) for n in inputs)
 
 
-def _takes_another_batch(
-    exported: torch.export.ExportedProgram, examples: tuple[Tensor, ...]
-) -> bool:
-    """``x.reshape(4, -1)`` is captured with a symbolic batch of which only 4 works: try another."""
-    try:
-        with torch.no_grad(), _quiet():
-            exported.module(check_guards=False)(*(torch.cat([x, x[:1]]) for x in examples))
-    except Exception:
-        return False
-    return True
+def _always_on(exported: torch.export.ExportedProgram) -> list[str]:
+    """Dropout that is on in eval mode is a site like any other; other random numbers are refused.
+
+    Raises:
+        ModelError: the model draws random numbers in eval mode that are no dropout.
+    """
+    nodes = _nodes(exported)
+    drawing = [describe(node) for node in nodes if not is_site(node) and _draws(node)]
+    if drawing:
+        raise ModelError(
+            f"The model draws random numbers in eval mode ({', '.join(drawing)}): its own answer "
+            "changes from call to call. Draw them only `if self.training:`, or write the noise as "
+            "dropout, which is carried."
+        )
+    return [
+        f"{describe(node)} is on in eval mode, too: it is carried like any other dropout"
+        for node in nodes
+        if is_site(node) and _draws(node)
+    ]
 
 
-def _training_only_sites(
+def _noise_not_carried(
     model: nn.Module, examples: tuple[Tensor, ...], exported: torch.export.ExportedProgram
 ) -> list[str]:
-    """Dropout written as ``if self.training:`` is invisible in eval. Say so, never guess."""
+    """Noise that only training mode shows. Say so, never guess.
+
+    Dropout behind ``if self.training:``, that of attention and of recurrent layers, random masks
+    written by hand: the training-mode graph is compared with the one of eval mode.
+    """
     training = shared_copy(model).train()
     for module in training.modules():
         if isinstance(module, _NORMS):
             module.eval()
     try:
-        in_training = export(training, examples, dynamic=False)
+        nodes = _nodes(export(training, examples, dynamic=False))
     except Exception:
         return [
             "the training-mode graph cannot be captured: dropout hidden behind "
             "`if self.training:` would go unseen"
         ]
-    hidden = _site_places(in_training) - _site_places(exported)
+    seen = Counter(_place(node) for node in _nodes(exported) if is_site(node))
+    hidden = Counter(_place(node) for node in nodes if is_site(node)) - seen
     return [
-        f"{place} runs only in training mode and is NOT carried; write it as "
-        "F.dropout(x, p, self.training)"
-        for place in hidden.elements()
+        *(
+            f"{place} runs only in training mode and is NOT carried; write it as "
+            "F.dropout(x, p, self.training)"
+            for place in hidden.elements()
+        ),
+        *(
+            f"{describe(node)} draws random numbers in training mode; this noise is NOT carried"
+            for node in nodes
+            if not is_site(node) and _draws(node)
+        ),
     ]
 
 
-def _site_places(exported: torch.export.ExportedProgram) -> Counter[str]:
+def _nodes(exported: torch.export.ExportedProgram) -> list[fx.Node]:
+    """All nodes, of nested graphs too."""
     graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, fx.GraphModule)]
-    sites = [n for graph in graphs for n in graph.nodes if is_site(n)]
-    return Counter(
-        f"{describe(n).replace('dropout_', 'dropout')} p={n.args[RATE_ARGUMENT]}" for n in sites
-    )
+    return [node for graph in graphs for node in graph.nodes]
+
+
+def _place(site: fx.Node) -> str:
+    return f"{describe(site).replace('dropout_', 'dropout')} p={site.args[RATE_ARGUMENT]}"
+
+
+def _draws(node: fx.Node) -> bool:
+    """Whether the op draws random numbers with these arguments."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [argument.name for argument in target._schema.arguments]
+    given = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
+    given |= dict(zip(names, node.args, strict=False)) | node.kwargs
+    if "num_layers" in given:  # a recurrent layer, whose dropout stands between its layers
+        return bool(given["train"] and given["dropout"] and given["num_layers"] != 1)
+    switches = [given[name] for name in ("dropout_p", "train", "training") if name in given]
+    return all(switches)
 
 
 def is_site(node: fx.Node) -> bool:
@@ -245,12 +307,9 @@ def functional_form(target: Any) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """torch.export warns about its own internals, and logs the traceback of what it raises.
-
-    Nothing in either is for the user to act on.
-    """
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
+def quiet(name: str = "torch._subclasses.fake_tensor") -> Iterator[None]:
+    """Exporters warn and log about their own internals. Nothing in it is for the user to act on."""
+    logger = logging.getLogger(name)
     before, logger.disabled = logger.disabled, True
     try:
         with warnings.catch_warnings():

@@ -17,16 +17,9 @@ _IMPORTERS = ("/keras/src/", "/onesigma/importers/", "<eval_with_key>")
 
 def op_name(node: fx.Node) -> str:
     """``aten.conv2d`` for ``torch.ops.aten.conv2d.default``."""
-    name = str(node.target) if not callable(node.target) else _callable_name(node.target)
-    return name.removesuffix(".default")
-
-
-def _callable_name(target: object) -> str:
-    return str(target) if isinstance(target, torch._ops.OpOverload) else _python_name(target)
-
-
-def _python_name(target: object) -> str:
-    return str(getattr(target, "__name__", target))
+    target = node.target
+    plain = isinstance(target, str | torch._ops.OpOverload)
+    return str(target if plain else getattr(target, "__name__", target)).removesuffix(".default")
 
 
 def module_path(node: fx.Node) -> str:

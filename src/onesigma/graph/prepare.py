@@ -12,6 +12,7 @@ from onesigma.graph.capture import capture
 from onesigma.graph.functionalize import functionalize
 from onesigma.graph.inline import inline
 from onesigma.graph.reorder import pool_first
+from onesigma.graph.same import answers_alike
 from onesigma.graph.strip import refuse_final_sigmoid, strip_softmax
 
 
@@ -34,6 +35,10 @@ def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | No
     canonical(graph)
     functionalize(graph)
     pool_first(graph)
+    dynamic = answers_alike(captured) and captured.dynamic_batch
+    if not dynamic:
+        size = len(captured.examples[0])
+        notes.append(f"the model fixes its batch: converted for a batch of {size} only")
     if task == "classification":
         refuse_final_sigmoid(graph)
         if stripped := strip_softmax(graph):
@@ -43,7 +48,7 @@ def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | No
     return Prepared(
         graph,
         captured.examples,
-        captured.dynamic_batch,
+        dynamic,
         1 if class_dim is None else class_dim,
         tuple(notes),
     )

@@ -2,6 +2,8 @@
 
 Its parts stand in one order, and each may import only those before it:
 
+    spotting    how well a score finds wrong answers and foreign input
+    c_verify    compile what the C exporter writes, and run it here or emulated
     networks    the networks that are trained and measured here
     timing      how long several callables take, compared with each other
     plots       the picture of confidence and entropy
@@ -10,4 +12,5 @@ Its parts stand in one order, and each may import only those before it:
     paper       the paper's experiments, from data to tables, figures and pages
     demo        the smartwatch network that is shipped, and what ``onesigma demo`` shows
     bench       what uncertainty costs, and how close one pass is to Monte Carlo
+    commands    ``onesigma demo``, ``bench`` and ``reproduce``
 """

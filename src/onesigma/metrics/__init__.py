@@ -4,50 +4,16 @@ Every function takes anything `numpy.asarray` takes, CPU tensors without gradien
 computes in float64. None of them plots, prints or knows where the numbers came from.
 """
 
-from onesigma.metrics.calibration import Reliability, expected_calibration_error, reliability
-from onesigma.metrics.ranking import aupr, aurc, auroc, fpr95, risk_coverage
-from onesigma.metrics.scoring import (
-    accuracy,
-    brier,
-    f1_macro,
-    f1_weighted,
-    gaussian_nll,
-    is_wrong,
-    nll,
-)
-from onesigma.metrics.spotting import (
-    RightAndWrong,
-    Spotting,
-    confidence,
-    energy,
-    entropy,
-    right_and_wrong,
-    spot_errors,
-    spot_foreign,
-)
-
-__all__ = [
-    "Reliability",
-    "RightAndWrong",
-    "Spotting",
-    "accuracy",
-    "aupr",
-    "aurc",
-    "auroc",
-    "brier",
-    "confidence",
-    "energy",
-    "entropy",
-    "expected_calibration_error",
-    "f1_macro",
-    "f1_weighted",
-    "fpr95",
-    "gaussian_nll",
-    "is_wrong",
-    "nll",
-    "reliability",
-    "right_and_wrong",
-    "risk_coverage",
-    "spot_errors",
-    "spot_foreign",
-]
+from onesigma.metrics.calibration import Reliability as Reliability
+from onesigma.metrics.calibration import expected_calibration_error as expected_calibration_error
+from onesigma.metrics.calibration import reliability as reliability
+from onesigma.metrics.ranking import aurc as aurc
+from onesigma.metrics.ranking import auroc as auroc
+from onesigma.metrics.ranking import risk_coverage as risk_coverage
+from onesigma.metrics.scoring import accuracy as accuracy
+from onesigma.metrics.scoring import brier as brier
+from onesigma.metrics.scoring import f1_macro as f1_macro
+from onesigma.metrics.scoring import f1_weighted as f1_weighted
+from onesigma.metrics.scoring import gaussian_nll as gaussian_nll
+from onesigma.metrics.scoring import is_wrong as is_wrong
+from onesigma.metrics.scoring import nll as nll

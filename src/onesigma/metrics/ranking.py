@@ -3,12 +3,13 @@
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.metrics.scoring import FloatArray, IntArray
+from onesigma.metrics.scoring import FloatArray
 
 
-def _checked(
+def check_scores(
     scores: npt.ArrayLike, flags: npt.ArrayLike, flags_name: str
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Both as arrays (n,), or a ValueError that names what is wrong."""
     values = np.asarray(scores, dtype=np.float64)
     marks = np.asarray(flags)
     if values.ndim != 1 or marks.shape != values.shape:
@@ -34,7 +35,7 @@ def auroc(scores: npt.ArrayLike, positives: npt.ArrayLike) -> float:
         scores: higher should mean "more likely positive", e.g. entropy.
         positives: what is to be found, e.g. wrong answers, or foreign inputs.
     """
-    values, marks = _checked(scores, positives, "positives")
+    values, marks = check_scores(scores, positives, "positives")
     positive_count = int(marks.sum())
     negative_count = len(marks) - positive_count
     if positive_count == 0 or negative_count == 0:
@@ -46,47 +47,6 @@ def auroc(scores: npt.ArrayLike, positives: npt.ArrayLike) -> float:
     return float((rank_sum - smallest) / (positive_count * negative_count))
 
 
-def aupr(scores: npt.ArrayLike, positives: npt.ArrayLike) -> float:
-    """Area under the precision-recall curve, as average precision.
-
-        AUPR = Σ_t (recall_t − recall_{t−1}) precision_t,   thresholds t from high to low
-    Chance is the share of positives, so compare only at the same share. NaN without positives.
-    """
-    found, alarms, _ = _by_threshold(scores, positives)
-    if found[-1] == 0:
-        return float("nan")
-    return float(np.sum(np.diff(found) * found[1:] / alarms[1:]) / found[-1])
-
-
-def fpr95(scores: npt.ArrayLike, positives: npt.ArrayLike, recall: float = 0.95) -> float:
-    """Share of negatives flagged at the highest threshold that finds 95 % of the positives.
-
-    Lower is better. What is to be found (wrong answers, foreign input) is the positive here; part
-    of the literature calls the known input positive, which gives another number. NaN when all
-    samples are positive or none is.
-    """
-    found, alarms, negative_count = _by_threshold(scores, positives)
-    if found[-1] == 0 or negative_count == 0:
-        return float("nan")
-    # 0.95 is no binary number: 95 found of 100 must be enough.
-    first = int(np.argmax(found >= recall * found[-1] - 1e-9))
-    return float((alarms[first] - found[first]) / negative_count)
-
-
-def _by_threshold(
-    scores: npt.ArrayLike, positives: npt.ArrayLike
-) -> tuple[IntArray, IntArray, int]:
-    """Positives found and alarms in all at each threshold, from none to all; negatives in all.
-
-    One threshold per distinct score: equal scores are flagged together or not at all.
-    """
-    values, marks = _checked(scores, positives, "positives")
-    _, inverse, counts = np.unique(-values, return_inverse=True, return_counts=True)
-    hits = np.bincount(inverse, weights=marks, minlength=len(counts)).astype(np.int64)
-    found, alarms = (np.concatenate([[0], np.cumsum(c)]) for c in (hits, counts))
-    return found, alarms, int(len(marks) - marks.sum())
-
-
 def risk_coverage(
     uncertainty: npt.ArrayLike, wrong: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
@@ -95,7 +55,7 @@ def risk_coverage(
     Samples of equal uncertainty cannot be told apart, so each counts with the error rate of its
     group: the curve does not depend on the order of the input.
     """
-    values, marks = _checked(uncertainty, wrong, "wrong")
+    values, marks = check_scores(uncertainty, wrong, "wrong")
     if len(values) == 0:
         raise ValueError("A risk-coverage curve of no samples is undefined.")
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)

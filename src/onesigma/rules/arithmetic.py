@@ -19,7 +19,6 @@ from onesigma.rules.table import (
     SEPARATE,
     Reach,
     RuleFunction,
-    composed,
     linear_rule,
     rule,
 )
@@ -189,16 +188,14 @@ for _op, _average in ((aten.mean.dim, True), (aten.sum.dim_IntList, False)):
     RULES.add(_op)(linear_rule(_reduction(_op, average=_average), reach=Reach.GROUPS))
 
 
-def _where(condition: Tensor, a: Value, b: Value) -> Gaussian:
+@rule(aten.where.self, family="choice", reach=Reach.EACH)
+def where(condition: Tensor, a: Value, b: Value) -> Gaussian:
     """Choose by a certain condition. Exact."""
     mean = torch.where(condition, mean_of(a), mean_of(b))
     return broadcast(mean, torch.where(condition, var_of(a), var_of(b)))
 
 
-def _masked_fill(x: Uncertain, mask: Tensor, value: float) -> Gaussian:
+@rule(aten.masked_fill.Scalar, family="choice", reach=Reach.EACH)
+def masked_fill(x: Uncertain, mask: Tensor, value: float) -> Gaussian:
     """Put a certain value where the mask says so. Exact."""
     return broadcast(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))
-
-
-composed(aten.where.self, _where)
-composed(aten.masked_fill.Scalar, _masked_fill)

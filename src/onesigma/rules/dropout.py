@@ -11,13 +11,12 @@ much (``Parts``).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from onesigma.rules.corrections import Parts
-from onesigma.rules.table import Reach, Rule, RuleTable, rule
+from onesigma.rules.table import Reach, Rule, RuleOptions, RuleTable, rule
 from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
@@ -41,7 +40,7 @@ def _masked(var: Tensor | float, away: Tensor, p: float, parts: Parts) -> Tensor
     return own + var if share == 1 else own + share * var
 
 
-_EACH: dict[str, Any] = {
+_EACH: RuleOptions = {
     "family": "dropout",
     "reach": Reach.EACH,
     "adds_noise": True,
@@ -83,11 +82,9 @@ def alpha_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED
 
 
 # Whole channels (Dropout1d/2d/3d): each element by itself is as above.
-for _op, _function in (
-    (aten.feature_dropout.default, dropout),
-    (aten.feature_alpha_dropout.default, alpha_dropout),
-):
-    rule(_op, note=_WHOLE_CHANNELS, **_EACH | {"reach": Reach.COPIES})(_function)
+_CHANNELS: RuleOptions = {**_EACH, "reach": Reach.COPIES, "note": _WHOLE_CHANNELS}
+rule(aten.feature_dropout.default, **_CHANNELS)(dropout)
+rule(aten.feature_alpha_dropout.default, **_CHANNELS)(alpha_dropout)
 
 
 def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> Value:

@@ -6,12 +6,16 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, Reach, rule
+from onesigma.rules.table import ALWAYS_APPROXIMATE, INDEPENDENT, Reach, RuleOptions, rule
 from onesigma.values.gaussian import Gaussian, Uncertain
 
 aten = torch.ops.aten
 
-_FROM_MEANS = "statistics taken as certain, at their expected values"
+_OF_ITS_INPUT: RuleOptions = {
+    "family": "norm",
+    "assumes": (ALWAYS_APPROXIMATE, INDEPENDENT),
+    "note": "statistics taken as certain, at their expected values",
+}
 
 
 def _per_channel(values: Tensor, like: Tensor) -> Tensor:
@@ -44,7 +48,7 @@ def batch_norm(
     return x.scaled(_per_channel(gain * gain, x.mean), mean)
 
 
-@rule(aten.instance_norm.default, family="norm", assumes=(ALWAYS_APPROXIMATE,), note=_FROM_MEANS)
+@rule(aten.instance_norm.default, **_OF_ITS_INPUT)
 def instance_norm(
     x: Uncertain,
     weight: Tensor | None,
@@ -64,12 +68,7 @@ def instance_norm(
     return _scaled(_standardise(x, list(range(2, x.mean.dim())), eps), weight, bias)
 
 
-@rule(
-    aten.group_norm.default,
-    family="norm",
-    assumes=(ALWAYS_APPROXIMATE, INDEPENDENT),
-    note=_FROM_MEANS,
-)
+@rule(aten.group_norm.default, **_OF_ITS_INPUT)
 def group_norm(
     x: Uncertain,
     num_groups: int,
@@ -86,12 +85,7 @@ def group_norm(
     return _scaled(Gaussian(normal.mean.flatten(1, 2), normal.var.flatten(1, 2)), weight, bias)
 
 
-@rule(
-    aten.layer_norm.default,
-    family="norm",
-    assumes=(ALWAYS_APPROXIMATE, INDEPENDENT),
-    note=_FROM_MEANS,
-)
+@rule(aten.layer_norm.default, **_OF_ITS_INPUT)
 def layer_norm(
     x: Uncertain,
     normalized_shape: list[int],

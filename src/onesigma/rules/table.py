@@ -7,7 +7,6 @@ target gets it free. Pick a family before you write a function:
     passthrough(op, …)          moves elements around: mean and var move alike
     linear(op, …)               op(m, w, b) and op(v, w², no bias)
     elementwise(op, moments)    a function of each element alone
-    composed(op, function)      a choice, element by element
     refuse(op, why)             no honest rule exists; say what to do instead
     @rule(op, …)                anything else
 """
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 from torch import Tensor
 
@@ -122,20 +121,24 @@ RuleTable: TypeAlias = Mapping[Op, Rule]
 RULES: Registry[Op, Rule] = Registry()
 
 
+class RuleOptions(TypedDict, total=False):
+    """Fields of ``Rule`` that ``rule`` takes as keywords."""
+
+    family: str
+    assumes: tuple[Assumption, ...]
+    note: str
+    accepts: tuple[type[Correction], ...]
+    reach: Reach | ReachFunction
+    adds_noise: bool
+    moves_only: bool
+    bends: bool
+    multiplies: bool
+    is_maximum: bool
+    same_twice: bool
+
+
 def rule(
-    *ops: Op,
-    family: str = "own",
-    assumes: tuple[Assumption, ...] = (),
-    note: str = "",
-    accepts: tuple[type[Correction], ...] = (),
-    reach: Reach | ReachFunction = Reach.MIXES,
-    adds_noise: bool = False,
-    moves_only: bool = False,
-    bends: bool = False,
-    multiplies: bool = False,
-    is_maximum: bool = False,
-    same_twice: bool = False,
-    replace: bool = False,
+    *ops: Op, replace: bool = False, **options: Unpack[RuleOptions]
 ) -> Callable[[RuleT], RuleT]:
     """Register the decorated function as the rule of one or more ops.
 
@@ -144,41 +147,22 @@ def rule(
 
     Args:
         ops: torch ops as they appear in exported graphs, e.g. ``torch.ops.aten.sin.default``.
-        family: the word that the report shows for it.
-        assumes: what makes the rule exact (see ``Assumption``); shown in the report.
-        note: one line for the report: how the rule approximates.
-        accepts: kinds of correction that the function takes as keywords.
-        adds_noise: it makes certain input uncertain, so it is called for certain input too.
-        reach: which input elements an output element depends on; the default proves nothing.
-        moves_only: it only moves, copies or drops elements.
-        bends: it is not linear.
-        multiplies: it multiplies its uncertain inputs.
-        is_maximum: it takes the largest of several members.
-        same_twice: it stays exact if both inputs are one and the same value.
         replace: put this rule in the place of an existing one.
+        options: what else is known of it, by the names of ``Rule``'s attributes: ``assumes`` what
+            makes it exact, a ``note`` for the report, ``bends=True`` if it is not linear,
+            ``reach`` which input elements an output element depends on. What is not said cannot
+            be proved, and the report then calls what follows approximate.
 
     Example:
         >>> @onesigma.rule(torch.ops.aten.sin.default, note="first order", bends=True)
         ... def sin(x):
         ...     return onesigma.Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
     """
+    given: dict[str, Any] = {"family": "own", **options}
+    given["assumes"] = frozenset(given.get("assumes", ()))
 
     def register(function: RuleT) -> RuleT:
-        entry = Rule(
-            function,
-            family,
-            frozenset(assumes),
-            note,
-            accepts,
-            reach=reach,
-            adds_noise=adds_noise,
-            moves_only=moves_only,
-            bends=bends,
-            multiplies=multiplies,
-            is_maximum=is_maximum,
-            same_twice=same_twice,
-        )
-        RULES.add(*ops, replace=replace)(entry)
+        RULES.add(*ops, replace=replace)(Rule(function, **given))
         return function
 
     return register
@@ -252,11 +236,6 @@ def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -
 
     entry = Rule(apply, "elementwise", frozenset({NORMAL}), note, reach=Reach.EACH, bends=True)
     RULES.add(op)(entry)
-
-
-def composed(op: Op, function: RuleFunction) -> None:
-    """A choice, element by element, between values."""
-    RULES.add(op)(Rule(function, "composed", reach=Reach.EACH))
 
 
 def refuse(*ops: Op, why: str) -> None:

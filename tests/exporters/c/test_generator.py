@@ -142,8 +142,8 @@ def test_an_input_shape_must_fit(shape, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_by_way_of_export_and_without_erf(tmp_path):
-    options = {"input_shape": (2, 12), "class_names": CLASS_NAMES, "erf": False, "name": "gait"}
+def test_by_way_of_export(tmp_path):
+    options = {"input_shape": (2, 12), "class_names": CLASS_NAMES, "name": "gait"}
     written = onesigma.export(converted(), tmp_path / "new", **options)
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["gait.c", "gait.h"]
     assert "erf" not in written.source.read_text()

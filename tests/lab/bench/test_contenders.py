@@ -10,7 +10,7 @@ from torch import nn
 
 import onesigma
 from onesigma import Converted
-from onesigma.baselines.totals import Totals
+from onesigma.baselines.backbone import Totals
 from onesigma.errors import FileError, InputError
 from onesigma.exporters.answering import tensors_of
 from onesigma.lab.bench import contenders as target

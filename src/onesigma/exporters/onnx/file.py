@@ -67,7 +67,7 @@ def check_target(path: Path, opset: int) -> None:
         raise InputError(f"opset={opset}: choose one of {OLDEST_OPSET} to {onnx_opset_version()}.")
 
 
-def make_model(answering: Answering, opset: int = OPSET, *, erf: bool = True) -> ModelProto:
+def make_model(answering: Answering, opset: int = OPSET) -> ModelProto:
     """The graph in ONNX, with its metadata, checked to hold standard ops of that opset only."""
     from onnx.checker import check_model
 
@@ -81,8 +81,6 @@ def make_model(answering: Answering, opset: int = OPSET, *, erf: bool = True) ->
         model = torch_writer.write(answering.graph, answering.examples, names)
     model.metadata_props.add(key=METADATA_KEY, value=json.dumps(answering.metadata))
     foreign = {f"{node.domain}.{node.op_type}" for node in model.graph.node if node.domain}
-    if not erf:
-        foreign |= {"Erf", "Gelu"} & {node.op_type for node in model.graph.node}
     if foreign or model.functions:
         raise ExportError(f"Ops that the file must not contain: {', '.join(sorted(foreign))}.")
     versions = {entry.domain: entry.version for entry in model.opset_import}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +34,7 @@ def write(
 
     try:
         program = capture.export(graph, examples, dynamic=interface.dynamic)
-        with _quiet():
+        with capture.quiet("torch.onnx"):
             translated = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -50,20 +47,6 @@ def write(
     assert translated is not None
     _name(translated.model, (*interface.inputs, *interface.outputs))
     return onnx_ir.to_proto(translated.model)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter talks about its own parts; the user can do nothing about any of it."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _name(model: Any, names: Sequence[str]) -> None:

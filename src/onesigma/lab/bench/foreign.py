@@ -24,7 +24,7 @@ from onesigma.lab.paper import conditions, reproduce
 from onesigma.lab.paper.conditions import CLEAN, some_rows
 from onesigma.lab.paper.methods import Method, train_task
 from onesigma.lab.paper.trial import array, predict
-from onesigma.metrics import spot_foreign
+from onesigma.lab.spotting import spot_foreign
 from onesigma.prediction import Prediction
 from onesigma.text_table import text_table
 

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from onesigma import metrics
 from onesigma.decide.temperature import Temperature, fit_temperature
 from onesigma.head import fixed_draws
+from onesigma.lab import spotting
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.paper import methods
 from onesigma.lab.paper.conditions import CLEAN, DRIFT, Condition, some_rows
@@ -197,8 +198,8 @@ def evaluate(prediction: Prediction, labels: Tensor, temperature: Temperature) -
     The temperature must come from validation data.
     """
     probs, classes = array(prediction.probs), array(labels)
-    scores = {"max-probability": 1 - metrics.confidence(probs), **scores_of(prediction)}
-    right_and_wrong = metrics.right_and_wrong(probs, classes)
+    scores = {"max-probability": 1 - spotting.confidence(probs), **scores_of(prediction)}
+    right_and_wrong = spotting.right_and_wrong(probs, classes)
     softened = array(temperature.apply(prediction).probs)
     return {
         "accuracy": metrics.accuracy(probs, classes),
@@ -208,11 +209,11 @@ def evaluate(prediction: Prediction, labels: Tensor, temperature: Temperature) -
         "Gaussian NLL": _gaussian_nll(prediction, labels),
         **{name.replace("_", " "): value for name, value in asdict(right_and_wrong).items()},
         **{
-            f"error AUROC, {name}": metrics.spot_errors(score, probs, classes).auroc
+            f"error AUROC, {name}": spotting.spot_errors(score, probs, classes).auroc
             for name, score in scores.items()
             if name != "energy"
         },
-        "AURC": metrics.aurc(1 - metrics.confidence(probs), metrics.is_wrong(probs, classes)),
+        "AURC": metrics.aurc(1 - spotting.confidence(probs), metrics.is_wrong(probs, classes)),
         "temperature": temperature.value,
         **{f"{name}, T": value for name, value in _calibration(softened, classes).items()},
     }
@@ -222,7 +223,7 @@ def spot(known: Prediction, foreign: Prediction) -> dict[str, Figures]:
     """Score → how well it tells foreign input from known."""
     strange = scores_of(foreign)
     return {
-        name: asdict(metrics.spot_foreign(scores, strange[name]))
+        name: asdict(spotting.spot_foreign(scores, strange[name]))
         for name, scores in scores_of(known).items()
     }
 
@@ -235,7 +236,7 @@ def scores_of(prediction: Prediction) -> dict[str, npt.NDArray[Any]]:
     """
     entropy, epistemic = array(prediction.entropy), array(prediction.epistemic)
     if is_plain(prediction):
-        confidence, energy = array(prediction.confidence), metrics.energy(array(prediction.mean))
+        confidence, energy = array(prediction.confidence), spotting.energy(array(prediction.mean))
         return {"max-probability": 1 - confidence, "entropy": entropy, "energy": energy}
     return {"entropy": entropy} | ({"epistemic": epistemic} if epistemic.any() else {})
 

@@ -15,7 +15,7 @@ from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
 from onesigma.calibration.comparison import Audit, audit
 from onesigma.converted import Converted
-from onesigma.decide.labels import checked_labels
+from onesigma.decide.temperature import checked_labels
 from onesigma.decide.threshold import AbstainRule, threshold
 from onesigma.errors import InputError
 from onesigma.pages.html.charts import Floats

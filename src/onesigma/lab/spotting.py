@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.metrics.ranking import aupr, auroc, fpr95
-from onesigma.metrics.scoring import FloatArray, is_wrong
+from onesigma.metrics.ranking import auroc, check_scores
+from onesigma.metrics.scoring import FloatArray, IntArray, is_wrong
 
 
 @dataclass(frozen=True)
@@ -70,3 +70,44 @@ def right_and_wrong(probs: npt.ArrayLike, labels: npt.ArrayLike) -> RightAndWron
 
 def _spotting(scores: npt.ArrayLike, positives: npt.ArrayLike) -> Spotting:
     return Spotting(*(area(scores, positives) for area in (auroc, aupr, fpr95)))
+
+
+def aupr(scores: npt.ArrayLike, positives: npt.ArrayLike) -> float:
+    """Area under the precision-recall curve, as average precision.
+
+        AUPR = Σ_t (recall_t − recall_{t−1}) precision_t,   thresholds t from high to low
+    Chance is the share of positives, so compare only at the same share. NaN without positives.
+    """
+    found, alarms, _ = _by_threshold(scores, positives)
+    if found[-1] == 0:
+        return float("nan")
+    return float(np.sum(np.diff(found) * found[1:] / alarms[1:]) / found[-1])
+
+
+def fpr95(scores: npt.ArrayLike, positives: npt.ArrayLike, recall: float = 0.95) -> float:
+    """Share of negatives flagged at the highest threshold that finds 95 % of the positives.
+
+    Lower is better. What is to be found (wrong answers, foreign input) is the positive here; part
+    of the literature calls the known input positive, which gives another number. NaN when all
+    samples are positive or none is.
+    """
+    found, alarms, negative_count = _by_threshold(scores, positives)
+    if found[-1] == 0 or negative_count == 0:
+        return float("nan")
+    # 0.95 is no binary number: 95 found of 100 must be enough.
+    first = int(np.argmax(found >= recall * found[-1] - 1e-9))
+    return float((alarms[first] - found[first]) / negative_count)
+
+
+def _by_threshold(
+    scores: npt.ArrayLike, positives: npt.ArrayLike
+) -> tuple[IntArray, IntArray, int]:
+    """Positives found and alarms in all at each threshold, from none to all; negatives in all.
+
+    One threshold per distinct score: equal scores are flagged together or not at all.
+    """
+    values, marks = check_scores(scores, positives, "positives")
+    _, inverse, counts = np.unique(-values, return_inverse=True, return_counts=True)
+    hits = np.bincount(inverse, weights=marks, minlength=len(counts)).astype(np.int64)
+    found, alarms = (np.concatenate([[0], np.cumsum(c)]) for c in (hits, counts))
+    return found, alarms, int(len(marks) - marks.sum())

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from onesigma.cli import options
-from onesigma.cli.options import Command
+from onesigma import command
+from onesigma.command import Command
 from onesigma.errors import InputError
 from onesigma.storage.opening import SAVED
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def _add_demo_options(parser: argparse.ArgumentParser) -> None:
-    options.add_switch(parser, "--train", "train the network anew first")
-    options.add_switch(parser, "--quick", "fewer timing repeats")
-    options.add_json(parser)
-    options.add_output(
+    command.add_switch(parser, "--train", "train the network anew first")
+    command.add_switch(parser, "--quick", "fewer timing repeats")
+    command.add_json(parser)
+    command.add_output(
         parser, "where the picture (and, with --train, the weights) go", default="out"
     )
 
@@ -39,7 +39,7 @@ def _run_demo(args: argparse.Namespace) -> None:
     result, converted = figures.run(trained, repeats=10 if args.quick else 50)
     picture = figures.draw(result, args.output)
     if args.json:
-        options.print_json(result.to_dict())
+        command.print_json(result.to_dict())
         return
     if not args.quiet:
         print(converted.report, end="\n\n")
@@ -56,7 +56,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help=f"{SAVED}, or .onnx files, the reference first; without, the paper's CNN",
     )
-    count: Any = {"type": options.parse_count, "nargs": "+", "metavar": "N"}
+    count: Any = {"type": command.parse_count, "nargs": "+", "metavar": "N"}
     parser.add_argument("--threads", **count, help="default 1 2")
     parser.add_argument("--batch", **count, help="default 1 8 64")
     parser.add_argument(
@@ -66,9 +66,9 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"some of {', '.join(RUNTIMES)}; default: all that are installed and run the model",
     )
-    options.add_switch(parser, "--quick", "a minute: batch 1, one thread, few contenders")
-    options.add_json(parser)
-    options.add_output(parser, "keep the figures (bench.json, bench.txt) there")
+    command.add_switch(parser, "--quick", "a minute: batch 1, one thread, few contenders")
+    command.add_json(parser)
+    command.add_output(parser, "keep the figures (bench.json, bench.txt) there")
 
 
 def _run_bench(args: argparse.Namespace) -> None:
@@ -85,11 +85,11 @@ def _run_bench(args: argparse.Namespace) -> None:
         bench = Bench(
             *(measured.name, measured.contenders, measured.inputs, _plan_bench(args)),
             say=lambda words: print(words, file=sys.stderr),
-            progress=lambda rounds: options.show_progress(rounds, "rounds"),
+            progress=lambda rounds: command.show_progress(rounds, "rounds"),
         )
         result = bench.run(lambda result: _keep(result, args.output))
     if args.json:
-        options.print_json(result.to_dict())
+        command.print_json(result.to_dict())
     else:
         print(show_result(result))
 
@@ -131,13 +131,13 @@ def _keep(result: Result, folder: Path | None) -> None:
 
 def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", choices=("hhar", "opportunity", "speech", "all"))
-    options.add_switch(parser, "--quick", "under three minutes, for a look, not for figures")
+    command.add_switch(parser, "--quick", "under three minutes, for a look, not for figures")
     what = "the folder of the datasets; default: $ONESIGMA_DATA, else ../shared/data"
-    options.add_file(parser, "--data-root", what=what, metavar="FOLDER")
-    options.add_output(parser, "where networks, tables, figures and the report go", default="out")
+    command.add_file(parser, "--data-root", what=what, metavar="FOLDER")
+    command.add_output(parser, "where networks, tables, figures and the report go", default="out")
     parser.add_argument("--trials", type=int, help="default 3; with --quick 1")
     parser.add_argument("--seed", type=int, default=0, help="of noise and masks; default 0")
-    options.add_json(parser)
+    command.add_json(parser)
 
 
 def _run_reproduce(args: argparse.Namespace) -> None:
@@ -153,7 +153,7 @@ def _run_reproduce(args: argparse.Namespace) -> None:
         seed=args.seed,
     )
     if args.json:
-        options.print_json({"report": str(report), "results": results})
+        command.print_json({"report": str(report), "results": results})
         return
     print("\n\n".join(show_tables(result) for result in results))
     print(f"Report: {report}", file=sys.stderr)

@@ -4,9 +4,8 @@ import torch
 from scipy.special import logsumexp
 from scipy.stats import entropy as scipy_entropy
 
-from onesigma.metrics import (
+from onesigma.lab.spotting import (
     aupr,
-    auroc,
     confidence,
     energy,
     entropy,
@@ -15,6 +14,7 @@ from onesigma.metrics import (
     spot_errors,
     spot_foreign,
 )
+from onesigma.metrics import auroc
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.0, 0.0, 1.0], [0.5, 0.25, 0.25]])
 LABELS = np.array([0, 2, 2, 1])

@@ -1,0 +1,80 @@
+"""Same: the rewritten graph must answer as the model does, on every conversion.
+
+Compared on the examples, on changed ones, and for a batch that is left open on batches of one and
+two. Dropout is off in both, whatever the model says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
+
+from onesigma.errors import CaptureError
+from onesigma.graph.capture import Captured, buffers_restored
+
+_TOLERANCE = 1e-4  # of the largest output: another batch may be summed in another order
+_DROPOUTS = (
+    *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
+    *(torch.dropout, torch.dropout_, torch.alpha_dropout, torch.feature_dropout),
+)
+
+
+class _DropoutOff(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUTS:
+            return args[0] if args else kwargs["input"]
+        return func(*args, **kwargs)
+
+
+def answers_alike(captured: Captured) -> bool:
+    """Whether the graph, in place, answers as the model does for every batch it is to take.
+
+    Raises:
+        CaptureError: it answers differently on the very batch it was captured with.
+    """
+    examples = captured.examples
+    for inputs in (examples, tuple(_changed(x) for x in examples)):
+        error = _difference(captured.model, captured.graph, inputs)
+        if error is not None:
+            raise CaptureError(
+                f"The captured graph does not answer as the model does ({error}). Usual causes: a "
+                "write into a part of a tensor (x.chunk(2)[0].mul_(2)), state that changes from "
+                "call to call, or a number computed from the example. Rewrite that part with "
+                "ordinary ops (torch.cat, torch.where)."
+            )
+    return all(
+        _difference(captured.model, captured.graph, tuple(x[:count] for x in examples)) is None
+        for count in (1, 2)
+    )
+
+
+def _changed(x: Tensor) -> Tensor:
+    """The same kind of input with other values."""
+    return 0.7 * x.flip(0) if x.is_floating_point() else x.flip(0)
+
+
+@torch.no_grad()
+def _difference(model: nn.Module, graph: fx.GraphModule, inputs: Sequence[Tensor]) -> str | None:
+    """How far the two are apart, in words; None if they agree."""
+    try:
+        with buffers_restored(model), _DropoutOff():
+            wanted = model(*inputs)
+        found = graph(*inputs)[0]
+    except Exception as error:  # whatever a model does with a batch it does not take
+        return f"{type(error).__name__}: {error}"
+    if found.shape != wanted.shape:
+        return f"shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
+    same = torch.isclose(found, wanted, rtol=0, atol=0, equal_nan=True)  # infinities too
+    gap = torch.where(same, 0.0, (found - wanted).abs()).max()
+    size = torch.where(wanted.isfinite(), wanted.abs(), 0.0).max()
+    if bool(gap <= _TOLERANCE * size):
+        return None
+    return f"off by {float(gap):.3g} where the output is {float(size):.3g} large"
