@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test fuzz check advisories docs clean
+.PHONY: help setup demo test test-all fuzz check advisories docs clean
 
 help:            ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
 
 # The stamp makes the second run fast: pip runs again only when a pin or a requirement changes.
 $(STAMP): pyproject.toml constraints.txt
@@ -21,8 +21,11 @@ setup: $(STAMP)  ## create .venv and install everything, pinned
 demo: $(STAMP)   ## convert a real smartwatch network and compare it with Monte Carlo
 	$(BIN)/onesigma demo $(DEMO)
 
-test: $(STAMP)   ## run the test suite
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TEST)
+test: $(STAMP)   ## run the test suite without its long tests: minutes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long' $(TEST)
+
+test-all: test   ## and then the long ones
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long $(TEST)
 
 EFFORT ?= 20
 fuzz: $(STAMP)   ## look EFFORT times as long as the suite for input that breaks something
@@ -33,8 +36,8 @@ check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# An environment of its own, for pip-audit brings two dozen packages. Needs the network, so it is
-# not part of what a clean checkout must pass; --strict, for a package it cannot look up is no pass.
+# An environment of its own, because pip-audit brings two dozen packages. Needs the network, so it is
+# not part of what a clean checkout must pass; --strict, because a package it cannot look up is no pass.
 advisories:      ## known vulnerabilities of the pinned packages; asks the network
 	$(PYTHON) -m venv $(VENV)/advisories
 	$(VENV)/advisories/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1

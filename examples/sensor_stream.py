@@ -4,8 +4,8 @@
 
 One line per instant, one number per channel, from a file or a running sensor. The model is what
 ``onesigma.export`` wrote; numpy and onnxruntime are all this needs. Each window is answered with a
-class, or with "unsure" where the doubt is too large: by the model's own abstain rule if it carries
-one (``onesigma.threshold``), else by its entropy. To watch a stream instead: ``onesigma live``.
+class, or with "unsure" where the uncertainty is too large: by the model's abstain rule if it has one
+(``onesigma.threshold``), else by its entropy. To watch a stream instead: ``onesigma live``.
 """
 
 import argparse
@@ -20,15 +20,15 @@ from onesigma.errors import OnesigmaError
 from onesigma.tables.stream import Lines, windows
 
 
-def decide(answer: runtime.Prediction, names: list[str] | None, doubt: float) -> str:
-    """The class with its probability, or why none; ``doubt`` is a share of the most there is."""
+def decide(answer: runtime.Prediction, names: list[str] | None, uncertainty: float) -> str:
+    """The class with its probability, or why none; ``uncertainty`` is a share of the most."""
     assert answer.probs is not None
     assert answer.entropy is not None
     assert answer.epistemic is not None
     if answer.act is not None:
         act = bool(answer.act[0])
     else:
-        act = bool(answer.entropy[0] < doubt * math.log(answer.probs.shape[1]))
+        act = bool(answer.entropy[0] < uncertainty * math.log(answer.probs.shape[1]))
     if not act:
         return (
             f"unsure (entropy {answer.entropy[0]:.2f}, of it epistemic {answer.epistemic[0]:.2f})"
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=50, help="instants per second; default 50")
     parser.add_argument("--hop", type=int, help="instants from window to window; default: half one")
     parser.add_argument(
-        "--doubt", type=float, default=0.5, help="abstain above; 0 to 1, default 0.5"
+        "--uncertainty", type=float, default=0.5, help="abstain above; 0 to 1, default 0.5"
     )
     options = parser.parse_args()
     try:
@@ -56,7 +56,7 @@ def main() -> int:
             begin = time.perf_counter()
             answer = model(window.T.reshape(1, *shape))  # channels first, as the network takes them
             took.append(time.perf_counter() - begin)
-            said = decide(answer, model.class_names, options.doubt)
+            said = decide(answer, model.class_names, options.uncertainty)
             print(f"{end / options.rate:8.1f} s  {said}", flush=True)
     except OnesigmaError as error:
         print(f"sensor_stream: {error}", file=sys.stderr)

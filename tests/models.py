@@ -392,7 +392,7 @@ def converted(name: str) -> Converted:
 
 
 def inputs_for(name: str, batch: int) -> tuple[Tensor, ...]:
-    """Test inputs, noisier than those of the training, so that some answers are in doubt."""
+    """Test inputs, noisier than those of the training, so that some answers are in uncertainty."""
     return _batch(ZOO[name], batch, seed=1000, noise=2.0)[0]
 
 

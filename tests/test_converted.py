@@ -109,6 +109,7 @@ def test_torch_compile(backend):
         assert_agree(compiled, converted(*x))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")  # inductor warns about the machine it runs on
 def test_torch_compile_with_inductor():

@@ -85,7 +85,14 @@ def test_the_pages_are_found() -> None:
     assert {"README.md", "docs/quickstart.md", "src/onesigma/rules/README.md"} <= found
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+# Some pages train or calibrate: a quick look needs the README alone.
+PAGES_TO_RUN = [
+    pytest.param(page, marks=() if name(page) == "README.md" else pytest.mark.long, id=name(page))
+    for page in WITH_CODE
+]
+
+
+@pytest.mark.parametrize("page", PAGES_TO_RUN)
 def test_page_runs(page: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scope: dict[str, Any] = {}
     for index, (language, text) in enumerate(blocks(page)):

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 import onesigma
 
+pytestmark = pytest.mark.long
+
 THREADS = 8
 STATUS = Path("/proc/self/statm")
 PAGE = 4096

@@ -15,7 +15,11 @@ from onesigma.rules.frozen import FROZEN
 from onesigma.values.gaussian import Gaussian
 
 aten = torch.ops.aten
-NAMES = ("paper_cnn", "residual", "separable", "mlp", "mixer")
+NAMES = (
+    "paper_cnn",
+    "mlp",
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("residual", "separable", "mixer")),
+)
 
 
 def converted(name: str, **modes: str) -> onesigma.Converted:

@@ -3,8 +3,8 @@
     python prepare.py build
 
 The model is the one that the package ships: seven shoulder exercises from a smartwatch, with the
-doubt of a low-rank pass and a rule for when to act, fitted on people it was not trained on. The
-windows are a recorded one of a third group of people, and what a drifting sensor would give.
+uncertainty of a low-rank pass and a rule for when to act, fitted on people it was not trained on.
+The windows are a recorded one of a third group of people, and what a drifting sensor would give.
 """
 
 import argparse

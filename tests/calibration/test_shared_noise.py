@@ -110,6 +110,7 @@ def test_the_larger_of_two_correlated_normals(correlation):
     assert (var >= 0).all()
 
 
+@pytest.mark.long
 def test_an_op_of_two_outputs_is_left_as_it_is():
     """Adaptive max pooling returns values and indices: nothing is fitted there."""
     torch.manual_seed(0)

@@ -200,8 +200,8 @@ def test_each_score_is_compared_as_fitted(score):
     answer = Prediction(probs, probs, probs, torch.rand(300), torch.rand(300), torch.rand(300))
     truth = torch.multinomial(probs, 1).squeeze(1)
     rule = onesigma.threshold(answer, truth, risk=0.1, score=score)
-    doubt = 1 - probs.amax(1) if score == "confidence" else getattr(answer, score)
-    assert torch.equal(rule(answer), doubt < rule.threshold)
+    uncertainty = 1 - probs.amax(1) if score == "confidence" else getattr(answer, score)
+    assert torch.equal(rule(answer), uncertainty < rule.threshold)
     assert 0 < rule.coverage < 1
     acted_wrongly = ((probs.argmax(1) != truth) & rule(answer)).double().mean()
     assert rule.observed_risk == pytest.approx(float(acted_wrongly))

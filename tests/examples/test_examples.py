@@ -36,6 +36,7 @@ def figures(pattern: str, text: str) -> list[float]:
     return [float(number) for number in re.findall(pattern, text)]
 
 
+@pytest.mark.long
 @needs("onnxruntime")
 def test_convert_my_cnn(output, tmp_path):
     text = output("convert_my_cnn.py")
@@ -48,6 +49,7 @@ def test_convert_my_cnn(output, tmp_path):
     assert sum(said == true for said, true in answers) >= 4
 
 
+@pytest.mark.long
 @needs("onnxruntime")
 @needs("keras")
 def test_keras_model(output, tmp_path):

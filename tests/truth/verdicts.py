@@ -49,10 +49,13 @@ def monte_carlo(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
         if isinstance(module, nn.modules.batchnorm._NormBase):
             module.eval()
     torch.manual_seed(7)
+    # Many passes as one large batch, unless the model makes something of the batch itself.
+    repeated = x.repeat(2, *[1] * (x.dim() - 1))
+    together = CHUNK if torch.allclose(model(repeated)[: len(x)], model(x), atol=1e-5) else 1
     draws = []
-    for _ in range(PASSES // CHUNK):
-        out = noisy(x.repeat(CHUNK, *[1] * (x.dim() - 1)))
-        draws.append(out.reshape(CHUNK, len(x), *out.shape[1:]).double())
+    for _ in range(PASSES // CHUNK if together > 1 else PASSES):
+        out = noisy(x.repeat(together, *[1] * (x.dim() - 1)))
+        draws.append(out.reshape(together, len(x), *out.shape[1:]).double())
     samples = torch.cat(draws)
     mean, var = samples.mean(0), samples.var(0)
     fourth = (samples - mean).pow(4).mean(0)
