@@ -4,8 +4,8 @@
 
 One line per instant, one number per channel, from a file or a running sensor. The model is what
 ``onesigma.export`` wrote; numpy and onnxruntime are all this needs. Each window is answered with a
-class, or with "unsure" where the uncertainty is too large: by the model's abstain rule if it has one
-(``onesigma.threshold``), else by its entropy. To watch a stream instead: ``onesigma live``.
+class, or with "unsure" where the uncertainty is too large: by the model's abstain rule if it has
+one (``onesigma.threshold``), else by its entropy. To watch a stream instead: ``onesigma live``.
 """
 
 import argparse
