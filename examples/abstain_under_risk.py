@@ -5,7 +5,8 @@
 A few hundred labelled windows that training has not seen turn the uncertainty into a rule with a
 promise. You see the rule, and then whether the promise held: it does on windows like those the rule
 was fitted on, and it does NOT for people it knows nothing of, for whom no such promise is made.
-Real recordings of a smartwatch and the network of the demo; it needs `pip install 'onesigma[demo]'`.
+Real recordings of a smartwatch and the network of the demo; it needs
+`pip install 'onesigma[demo]'`.
 """
 
 import torch

@@ -366,7 +366,15 @@ ZOO = {
 
 
 # As parameters of tests: all of one network on the same worker, which trains and converts it once.
-NAMES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ZOO]
+# Each network on one worker, so that it is converted once; a quick look takes a few of them.
+QUICK = ("mlp", "paper_cnn", "residual", "vgg", "two_inputs")
+NAMES = [
+    pytest.param(
+        name,
+        marks=[pytest.mark.xdist_group(name), *([] if name in QUICK else [pytest.mark.long])],
+    )
+    for name in ZOO
+]
 
 
 @cache

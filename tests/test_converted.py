@@ -75,7 +75,7 @@ def test_train_and_eval_change_nothing():
     assert_equal(before, converted.eval()(X))
 
 
-@pytest.mark.parametrize("name", ["paper_cnn", "norm_after_dropout"])
+@pytest.mark.parametrize("name", ["paper_cnn"])
 def test_same_input_same_answer_bit_for_bit(name):
     x = inputs_for(name, 5)
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_same_input_same_answer_bit_for_bit(name):
         assert_equal(first, again(*x))
 
 
-@pytest.mark.parametrize("name", ["paper_cnn", "norm_after_dropout", "two_inputs"])
+@pytest.mark.parametrize("name", ["paper_cnn", "two_inputs"])
 def test_a_sample_does_not_depend_on_its_batch(name):
     x = inputs_for(name, 6)
     with torch.no_grad():

@@ -80,6 +80,7 @@ def test_calibrated_fast_modes_come_closer_and_survive_a_file(paper, modes, tmp_
         assert torch.equal(after(x).mean, trained("paper_cnn")(x))
 
 
+@pytest.mark.long
 def test_calibrate_finds_a_shift_that_the_logits_explain():
     """relu(dropout(x)) of one unit: the mean under dropout is another, and calibrate learns it."""
     generator = torch.Generator().manual_seed(0)

@@ -13,6 +13,8 @@ import pytest
 import onesigma
 from onesigma.rules import RULES
 
+pytestmark = pytest.mark.xdist_group("site")  # what is slow to make, once
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -50,6 +50,7 @@ def folder(tmp_path_factory) -> Path:
 
 @examples(3)
 @given(network=networks())
+@pytest.mark.long
 def test_every_network(folder, network):
     """One conversion, which takes seconds, and all that is promised of it."""
     model, shape = network

@@ -24,8 +24,9 @@ def small(p: float = 0.3, classes: int = 3) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(p), nn.Linear(8, classes)).eval()
 
 
-@pytest.mark.parametrize("name", ["residual", "norm_after_dropout", "in_place"])
-@pytest.mark.parametrize("mode", [True, False])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("residual", True), ("norm_after_dropout", False), ("in_place", True)]
+)
 def test_the_original_is_untouched(name, mode):
     model, x = fresh_copy(name).train(mode), inputs_for(name, 4)
     next(model.children()).eval()  # a mixed mode, to see that flags are kept one by one

@@ -29,14 +29,7 @@ BATCHES = (1, 3, 8)
 MNN_TOLERANCE = {"unet": 2e-2}
 
 
-# Three of the zoo for a quick look: a residual net, pools with norms, and two inputs.
-QUICK = ("residual", "vgg", "two_inputs")
-
-
-@pytest.fixture(
-    scope="module",
-    params=[n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in NAMES],
-)
+@pytest.fixture(scope="module", params=NAMES)
 def name(request) -> str:
     return request.param
 

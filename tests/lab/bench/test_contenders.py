@@ -30,6 +30,8 @@ from onesigma.lab.bench.measurement import check
 from onesigma.lab.bench.runtimes import runtime
 from onesigma.rules.corrections import Gain
 
+pytestmark = pytest.mark.xdist_group("contenders")  # what is slow to make, once
+
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 

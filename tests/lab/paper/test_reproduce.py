@@ -14,6 +14,8 @@ from onesigma.errors import InputError
 from onesigma.lab.datasets import tasks
 from onesigma.lab.paper import methods, pictures, reproduce, trial
 
+pytestmark = pytest.mark.xdist_group("reproduce")  # what is slow to make, once
+
 CALIBRATED = []
 
 
