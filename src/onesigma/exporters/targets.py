@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
 from torch import nn
 
 from onesigma.converted import Converted, Inputs
@@ -81,17 +80,14 @@ def export(
         return onnx_file.write_model(model, path, version, agreement)
     from onesigma.exporters.c import generate  # from the same model, in memory
 
-    shapes = _shapes(converted, input_shape)
-    examples = _arrays(example_input)
     return generate(
-        model, path, name=name or "model", int8=int8, input_shapes=shapes, examples=examples
+        model,
+        path,
+        name=name or "model",
+        int8=int8,
+        input_shapes=_shapes(converted, input_shape),
+        examples=None if example_input is None else [x.cpu().numpy() for x in answering.examples],
     )
-
-
-def _arrays(inputs: Inputs | None) -> list[npt.NDArray[Any]] | None:
-    if inputs is None:
-        return None
-    return [x.cpu().numpy() for x in (inputs if isinstance(inputs, tuple) else (inputs,))]
 
 
 def _refuse_idle(path: Path, **options: object) -> None:

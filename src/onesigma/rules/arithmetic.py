@@ -12,13 +12,14 @@ from onesigma.errors import UnsupportedOp
 from onesigma.moments import functions
 from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
-from onesigma.rules.corrections import Gain, MaximumCorrelation, SumCorrelation, value_of
+from onesigma.rules.corrections import UNCORRELATED, Gain, MaximumCorrelation, SumCorrelation
 from onesigma.rules.table import (
     NORMAL,
     RULES,
     SEPARATE,
     Reach,
     RuleFunction,
+    RuleOptions,
     linear_rule,
     rule,
 )
@@ -35,9 +36,16 @@ def var_of(x: Any) -> Any:
     return x.var if isinstance(x, Uncertain) else 0.0
 
 
-@rule(
-    aten.add.Tensor, aten.add.Scalar, family="sum", assumes=(SEPARATE,), accepts=(SumCorrelation,)
-)
+_SUM: RuleOptions = {
+    "family": "sum",
+    "assumes": (SEPARATE,),
+    "accepts": (SumCorrelation,),
+    "reach": Reach.EACH,
+    "same_twice": True,
+}
+
+
+@rule(aten.add.Tensor, aten.add.Scalar, **_SUM)
 def add(a: Any, b: Any, *, alpha: float = 1, correlation: SumCorrelation | None = None) -> Gaussian:
     """y = a + αb:  E[y] = m_a + α m_b,  Var[y] = v_a + α² v_b + 2αρ √(v_a v_b).
 
@@ -50,9 +58,7 @@ def add(a: Any, b: Any, *, alpha: float = 1, correlation: SumCorrelation | None 
     return broadcast(mean, _var_of_sum(a, b, alpha, correlation))
 
 
-@rule(
-    aten.sub.Tensor, aten.sub.Scalar, family="sum", assumes=(SEPARATE,), accepts=(SumCorrelation,)
-)
+@rule(aten.sub.Tensor, aten.sub.Scalar, **_SUM)
 def sub(a: Any, b: Any, *, alpha: float = 1, correlation: SumCorrelation | None = None) -> Gaussian:
     """y = a − αb, as ``add``."""
     mean = aten.sub(mean_of(a), mean_of(b), alpha=alpha)
@@ -132,8 +138,9 @@ def div(a: Value, b: Any) -> Gaussian:
     aten.pow.Tensor_Scalar,
     family="elementwise",
     assumes=(NORMAL,),
-    bends=True,
     note="exponents 1 and 2 only",
+    reach=Reach.EACH,
+    bends=True,
 )
 def power(x: Uncertain, exponent: float) -> Uncertain:
     """Powers 1 and 2 of a normal. Exact."""
@@ -158,7 +165,7 @@ def power(x: Uncertain, exponent: float) -> Uncertain:
     bends=True,
     same_twice=True,
 )
-def maximum(a: Value, b: Value, *, correlation: MaximumCorrelation | None = None) -> Uncertain:
+def maximum(a: Value, b: Value, *, correlation: MaximumCorrelation = UNCORRELATED) -> Uncertain:
     """The larger of two, see ``moments.piecewise.maximum``; of a value and itself, the value."""
     if a is b:
         assert isinstance(a, Uncertain)
@@ -166,7 +173,7 @@ def maximum(a: Value, b: Value, *, correlation: MaximumCorrelation | None = None
     zero = torch.zeros_like(mean_of(a))
     var_a = a.var if isinstance(a, Uncertain) else zero
     var_b = b.var if isinstance(b, Uncertain) else zero
-    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b, value_of(correlation)))
+    return broadcast(*larger_of_two(mean_of(a), var_a, mean_of(b), var_b, correlation.value))
 
 
 def _reduction(op: Any, *, average: bool) -> RuleFunction:

@@ -73,6 +73,9 @@ class MaximumCorrelation(Correction):
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {"value": (0.0, 1.0)}
 
 
+UNCORRELATED = MaximumCorrelation(0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Parts(Correction):
     """Factors of the two parts of what leaves a dropout: what came in, and the masks' own."""
@@ -121,11 +124,6 @@ _KINDS = {
     kind.__name__: kind
     for kind in (Gain, SumCorrelation, MaximumCorrelation, Parts, Factors, Share, Together)
 }
-
-
-def value_of(correlation: MaximumCorrelation | None) -> float:
-    """Members are independent unless something else is known."""
-    return 0.0 if correlation is None else correlation.value
 
 
 def constant(numbers: Numbers, like: Tensor) -> Numbers:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onesigma.moments.piecewise import maximum
-from onesigma.rules.corrections import MaximumCorrelation, value_of
+from onesigma.rules.corrections import UNCORRELATED, MaximumCorrelation
 from onesigma.rules.table import (
     ALWAYS_APPROXIMATE,
     INDEPENDENT,
@@ -115,7 +115,7 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
         dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
         *,
-        correlation: MaximumCorrelation | None = None,
+        correlation: MaximumCorrelation = UNCORRELATED,
     ) -> Gaussian:
         kernel, step = _sizes(kernel_size, dims), _sizes(stride or kernel_size, dims)
         pad, spacing = _sizes(padding, dims), _sizes(dilation, dims)
@@ -139,7 +139,7 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
                 for o, d, n, s in zip(offset, spacing, out, step, strict=True)
             )
             members.append((mean[(..., *window)], var[(..., *window)]))
-        return Gaussian(*maximum_of(members, value_of(correlation)))
+        return Gaussian(*maximum_of(members, correlation.value))
 
     return apply
 
@@ -160,14 +160,14 @@ def _adaptive_max_pool(op: Op, dims: int) -> RuleFunction:
     """Maximum over adaptive windows; returns (values, indices) as the op does."""
 
     def apply(
-        x: Uncertain, output_size: list[int], *, correlation: MaximumCorrelation | None = None
+        x: Uncertain, output_size: list[int], *, correlation: MaximumCorrelation = UNCORRELATED
     ) -> list[Any]:
         _, indices = op(x.mean, output_size)
         value = x.expanded()
         for axis, windows in zip(range(-dims, 0), _sizes(output_size, dims), strict=True):
             low, high = _adaptive_windows(value.mean.shape[axis], windows)
             parts = [
-                _maximum_along(value, axis, start, stop, value_of(correlation))
+                _maximum_along(value, axis, start, stop, correlation.value)
                 for start, stop in zip(low, high, strict=True)
             ]
             value = Gaussian(
@@ -188,13 +188,13 @@ def _maximum_over(
     dim: Sequence[int] = (),
     keepdim: bool = False,
     *,
-    correlation: MaximumCorrelation | None = None,
+    correlation: MaximumCorrelation = UNCORRELATED,
 ) -> Gaussian:
     """The largest over whole dims (global max pooling)."""
     value = x.expanded()
     dims = dim or range(value.mean.dim())  # no dims means all
     for axis in sorted((d % value.mean.dim() for d in dims), reverse=True):
-        value = _maximum_along(value, axis, 0, value.mean.shape[axis], value_of(correlation))
+        value = _maximum_along(value, axis, 0, value.mean.shape[axis], correlation.value)
         if not keepdim:
             value = Gaussian(value.mean.squeeze(axis), value.var.squeeze(axis))
     return value

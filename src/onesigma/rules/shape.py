@@ -125,7 +125,8 @@ def _full_var(x: Value) -> Tensor:
 
 
 def _reach_of_pad(x: object, pad: object, mode: str = "constant", value: object = None) -> Reach:
-    return Reach.MOVES if mode == "constant" else Reach.COPIES
+    # What is added depends on nothing.
+    return Reach.GROUPS if mode == "constant" else Reach.COPIES
 
 
 @rule(aten.pad.default, family="passthrough", reach=_reach_of_pad, moves_only=True)
@@ -135,7 +136,7 @@ def pad(x: Uncertain, pad: list[int], mode: str = "constant", value: float | Non
     return Gaussian(mean, aten.pad.default(_var_to_pad(x, pad), pad, mode, None))
 
 
-@rule(aten.constant_pad_nd.default, family="passthrough", reach=Reach.MOVES, moves_only=True)
+@rule(aten.constant_pad_nd.default, family="passthrough", reach=Reach.GROUPS, moves_only=True)
 def constant_pad_nd(x: Uncertain, pad: list[int], value: float = 0) -> Gaussian:
     """Padding adds certain values. Exact."""
     mean = aten.constant_pad_nd.default(x.mean, pad, value)

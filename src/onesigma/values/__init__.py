@@ -1,4 +1,1 @@
-"""Values that travel through a network.
-
-A ``Tensor`` is certain; anything ``Uncertain`` is not: ``Gaussian``, ``Factored``, ``Correlated``.
-"""
+"""Values that travel through a network: a ``Tensor`` is certain, what is ``Uncertain`` is not."""
