@@ -1,5 +1,6 @@
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,20 @@ import torch
 
 # Two xdist workers on two cores: more threads per worker only get in each other's way.
 torch.set_num_threads(1)
+
+
+# Whole files that take many seconds each: emulators, browsers, fuzzing, trainings, examples.
+LONG = (
+    *("examples/", "fuzz/", "lab/bench/", "lab/test_c_verify", "lab/paper/test_reproduce"),
+    *("test_site", "pages/live/test_live_page", "importers/test_keras"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).as_posix().startswith(LONG):
+            item.add_marker(pytest.mark.long)
 
 
 # Not of the whole session: while it is open, an event loop runs and asyncio.run is refused.

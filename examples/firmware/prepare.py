@@ -17,6 +17,7 @@ import onesigma
 from onesigma.exporters.c import BOARD
 from onesigma.exporters.c.elementwise import literal
 from onesigma.lab.datasets import watch
+from onesigma.lab.datasets.split import Splits
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.demo import checkpoint
 
@@ -40,7 +41,7 @@ static const struct window {
 """
 
 
-def model(data: watch.Watch) -> onesigma.Converted:
+def model(data: Splits) -> onesigma.Converted:
     """The shipped network, converted, with its rule for acting and abstaining."""
     network = checkpoint.load().network
     converted = onesigma.convert(network, data.train.inputs[:2], variance="lowrank")
@@ -48,7 +49,7 @@ def model(data: watch.Watch) -> onesigma.Converted:
     return converted.with_abstain(onesigma.threshold(seen, data.validation.labels, risk=RISK))
 
 
-def windows(data: watch.Watch) -> dict[str, Tensor]:
+def windows(data: Splits) -> dict[str, Tensor]:
     first = watch.CLASS_NAMES[int(data.test.labels[0])]
     (drift,) = random_walk(1, watch.INPUT_SHAPE)
     return {f"recorded {first}": data.test.inputs[0], "drifting sensor": drift}

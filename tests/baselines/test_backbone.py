@@ -21,7 +21,7 @@ def plain(model: nn.Module) -> torch.Tensor:
         return model.eval()(X)
 
 
-def test_it_is_the_softmax_of_the_network_without_doubt():
+def test_it_is_the_softmax_of_the_network_without_uncertainty():
     model = network().train()  # whatever mode the user left it in
     answer = backbone(model)(X)
     assert model.training

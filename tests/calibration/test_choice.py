@@ -97,13 +97,8 @@ def make_case(name: str) -> Case:
     return Case(before, after, check, probs)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "channel_dropout" else pytest.param(name, marks=pytest.mark.long)
-        for name in OFF
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", OFF)
 def test_a_network_that_is_off(name, tmp_path):
     """One test per network: a second worker would have to train and calibrate it once more."""
     case = make_case(name)
