@@ -68,11 +68,7 @@ def export(
     else:
         _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
     answering = make_answering(
-        converted,
-        example_input,
-        class_names=class_names,
-        input_names=input_names,
-        plain=plain,
+        converted, example_input, class_names=class_names, input_names=input_names, plain=plain
     )
     model = onnx_file.make_model(answering, version)
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
