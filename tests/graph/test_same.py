@@ -70,6 +70,19 @@ def test_state_that_changes_is_refused_and_left_as_it_was():
     assert model.calls == 0
 
 
+class CountsAndFails(Counts):
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        raise ValueError("no answer")
+
+
+def test_a_run_that_fails_leaves_the_state_as_it_was():
+    model = CountsAndFails().eval()
+    with pytest.raises(onesigma.InputError, match="does not run on the example"):
+        onesigma.convert(model, X)
+    assert model.calls == 0
+
+
 def test_a_model_that_refuses_other_values_converts():
     converted = onesigma.convert(TakesSmallNumbers().eval(), X)
     assert converted(X).probs is not None

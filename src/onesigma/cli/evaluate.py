@@ -53,8 +53,8 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--risk",
         type=float,
-        help="with --labels, the share of wrong answers to accept, for the threshold at which to "
-        "abstain; default: the rule in the model, or else 0.05",
+        help="with --labels: how many wrong answers to accept (a share); the threshold to abstain "
+        "follows from it; default: the rule in the model, or else 0.05",
     )
     what = "the page to write; default: report.html"
     command.add_file(parser, "-o", "--output", what=what, default="report.html")

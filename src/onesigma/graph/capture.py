@@ -71,12 +71,14 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
         ModelError: it does write into one, so that its answer depends on what came before.
     """
     before = [(name, tensor, tensor.clone()) for name, tensor in model.named_buffers()]
-    yield
-    now = dict(model.named_buffers())
-    changed = [name for name, _, old in before if not torch.equal(now.get(name, old), old)]
-    with torch.no_grad():
-        for _, tensor, old in before:
-            tensor.copy_(old)
+    try:
+        yield
+        now = dict(model.named_buffers())
+        changed = [name for name, _, old in before if not torch.equal(now.get(name, old), old)]
+    finally:  # of a run that failed half way, too
+        with torch.no_grad():
+            for _, tensor, old in before:
+                tensor.copy_(old)
     if changed:
         raise ModelError(
             f"The model changes its own state ({', '.join(changed)}) when it answers, in eval mode "
