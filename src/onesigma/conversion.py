@@ -18,6 +18,7 @@ from onesigma.graph.capture import export, plain_module
 from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold, fold_sums
 from onesigma.graph.locate import output_of
+from onesigma.graph.own import OwnNetwork
 from onesigma.graph.prepare import Prepared, prepare
 from onesigma.graph.scale import scale_weights
 from onesigma.importers.keras import as_module
@@ -93,7 +94,7 @@ def convert(
     settings = replace(settings, corrections=starting_corrections(flow))
     if covariance:
         settings = with_covariance(settings, source)
-    return assemble(source, prepared.examples, report, settings, prior)
+    return assemble(source, prepared.examples, report, settings, prior, prepared.own)
 
 
 def _notes(prepared: Prepared, covariance: bool) -> list[str]:
@@ -140,6 +141,7 @@ def assemble(
     report: Report,
     settings: Settings,
     prior: Tensor | None,
+    own: OwnNetwork | None = None,
 ) -> Converted:
     """Propagate, re-trace, fold: from a prepared graph to the deliverable."""
     propagated = _Propagated(source, examples, settings, prior)
@@ -149,7 +151,7 @@ def assemble(
     scale_weights(network)
     if settings.variance == "lowrank":
         fold_sums(network)
-    return Converted(network, source, report, settings, prior).eval()
+    return Converted(network, source, report, settings, prior, own).eval()
 
 
 class _Propagated(nn.Module):

@@ -14,6 +14,7 @@ from onesigma.decide.threshold import AbstainRule
 from onesigma.engine import Engine, Observer
 from onesigma.errors import InputError
 from onesigma.graph.capture import shared_copy
+from onesigma.graph.own import OwnNetwork
 from onesigma.prediction import OUTPUTS, Prediction
 from onesigma.report import Report
 from onesigma.rules.corrections import (
@@ -103,6 +104,7 @@ class Converted(nn.Module):
         report: what was converted, by which rule, and how exactly.
         settings: how it was converted.
         input_var: variance of the input prior, with a batch of one, or None.
+        own: the user's own network, which Monte Carlo is asked of; None after loading a file.
     """
 
     def __init__(
@@ -112,9 +114,11 @@ class Converted(nn.Module):
         report: Report,
         settings: Settings,
         input_var: Tensor | None = None,
+        own: OwnNetwork | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.own = own
         self.input_var: Tensor | None
         self.register_buffer("input_var", input_var)
         # Not a submodule: its weights are those of ``network``, and are not to be listed twice.
@@ -194,6 +198,7 @@ class Converted(nn.Module):
             report or self.report,
             settings or self.settings,
             self.input_var,
+            self.own,
         ).eval()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Converted:

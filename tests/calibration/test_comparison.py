@@ -60,7 +60,10 @@ def test_an_exact_network_passes():
     assert layer.mean_error < 1.5 * audit.mean_noise
     assert layer.correlation > 0.8
     assert abs(layer.std_ratio - 1) < 4 * audit.ratio_noise
-    assert str(audit).count("(noise)") == 1 + (abs(layer.std_ratio - 1) < 2 * audit.ratio_noise)
+    assert audit.own_spread == 1  # the network itself, from the same seeds
+    assert audit.own.std_ratio == pytest.approx(layer.std_ratio, rel=1e-5)
+    within = 1 + (abs(layer.std_ratio - 1) < 2 * audit.ratio_noise)
+    assert str(audit).count("(noise)") == 2 * within
     assert "no layer's spread is more than 10 % off" in str(audit)
 
 
@@ -198,8 +201,9 @@ def test_every_layer_is_in_the_table_and_in_the_dict(name):
     assert all([layer.where, layer.op] in [row[:2] for row in rows] for layer in audit.layers)
     assert json.loads(json.dumps(content, allow_nan=False))["passes"] == audit.passes
     assert [layer["node"] for layer in content["layers"]] == [a.node for a in audit.layers]
-    noise = [a.mean_error < 1.5 * audit.mean_noise for a in audit.layers]
-    noise += [abs(a.std_ratio - 1) < 2 * audit.ratio_noise for a in audit.layers]
+    rows = [*audit.layers, audit.own]
+    noise = [a.mean_error < 1.5 * audit.mean_noise for a in rows]
+    noise += [abs(a.std_ratio - 1) < 2 * audit.ratio_noise for a in rows]
     assert text.count("(noise)") == sum(noise)
     assert f"{audit.inputs} inputs, {audit.passes} Monte-Carlo passes" in text
 

@@ -209,3 +209,18 @@ def test_other_modules_are_left_alone(monkeypatch):
     assert as_module(module) is module
     monkeypatch.delitem(sys.modules, "keras")
     assert as_module(module) is module
+
+
+@pytest.mark.parametrize(
+    "noisy", [L.LSTM(4, recurrent_dropout=0.5), L.LSTM(4, dropout=0.5), L.GaussianNoise(1.0)]
+)
+def test_monte_carlo_has_the_noise_that_is_not_carried(noisy):
+    model = keras.Sequential(
+        [L.Input((3, 4)), noisy, L.BatchNormalization(), L.Flatten(), L.Dropout(0.1), L.Dense(3)]
+    )
+    x = torch.randn(20, 3, 4, generator=torch.Generator().manual_seed(0))
+    before = [value.numpy().copy() for value in model.variables]
+    network = onesigma.convert(model, x)
+    assert any("NOT carried" in note for note in network.report.notes)
+    assert onesigma.audit(network, x, passes=40).own_spread > 1.1
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(before, model.variables, strict=True))

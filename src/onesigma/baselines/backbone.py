@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from onesigma import head
 from onesigma.converted import Converted, check_inputs
 from onesigma.errors import InputError
+from onesigma.graph.own import OwnNetwork
 from onesigma.graph.prepare import prepare
 from onesigma.importers.keras import as_module
 from onesigma.prediction import Prediction
@@ -20,9 +21,13 @@ from onesigma.prediction import Prediction
 
 @dataclass(frozen=True)
 class Original:
-    """The graph, what it takes (a shape's None is any batch) and how its output is read."""
+    """The graph, what it takes (a shape's None is any batch) and how its output is read.
+
+    ``own`` is the network itself; None where there is only its graph.
+    """
 
     graph: fx.GraphModule
+    own: OwnNetwork | None
     task: str
     class_dim: int
     dropout: str
@@ -38,24 +43,31 @@ def original(
 ) -> Original:
     """Capture a network from an input; of a converted one, its original and its settings."""
     if isinstance(model, Converted):
-        settings = model.settings
-        return Original(
-            model.source,
-            settings.task,
-            settings.class_dim,
-            settings.dropout,
-            settings.input_shapes,
-            tuple(getattr(torch, name) for name in settings.input_dtypes),
-        )
+        return original_of(model)
     prepared = prepare(as_module(model), inputs, task, class_dim)
     batch = None if prepared.dynamic_batch else len(prepared.examples[0])
     return Original(
         prepared.graph,
+        prepared.own,
         task,
         prepared.class_dim,
         "inverted",
         tuple((batch, *x.shape[1:]) for x in prepared.examples),
         tuple(x.dtype for x in prepared.examples),
+    )
+
+
+def original_of(converted: Converted) -> Original:
+    """What a converted model was made from."""
+    settings = converted.settings
+    return Original(
+        converted.source,
+        converted.own,
+        settings.task,
+        settings.class_dim,
+        settings.dropout,
+        settings.input_shapes,
+        settings.dtypes,
     )
 
 

@@ -1,12 +1,13 @@
 """Monte-Carlo dropout (Gal & Ghahramani 2016): the reference that one pass is measured against.
 
-It runs on the same captured graph as conversion, with only the dropout sites switched to training:
-functional dropout is found, BatchNorm stays in eval, and the original model is never touched.
+It runs the user's own network in training mode, so that it can contradict the capture; BatchNorm
+stays in eval, and the model itself is never touched. Where there is only a graph (a saved file, an
+exported program, classic dropout), the graph's dropout sites are switched on instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ class McDropout:
     class_dim: int | None
     max_rows: int
     _original: Original | None = None
-    _graph: fx.GraphModule | None = None
+    _noisy: tuple[Callable[..., Tensor], bool] | None = None
 
     def __call__(self, *inputs: Tensor) -> Prediction:
         """Mean and variance over the passes; their softmax averaged."""
@@ -76,17 +77,18 @@ class McDropout:
     @torch.no_grad()
     def samples(self, *inputs: Tensor) -> Iterator[Tensor]:
         """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
-        network, graph = self._network(inputs), self._capture(inputs)
+        network = self._network(inputs)
         checked = network.check_inputs(inputs)
+        run, rows_apart = self._noisy = self._noisy or self._switch_on(network, checked)
         batch = len(checked[0])
-        repeats = self.form == "repeat" and network.shapes[0][0] is None
+        repeats = self.form == "repeat" and rows_apart and network.shapes[0][0] is None
         together = max(1, self.max_rows // max(1, batch)) if repeats else 1
         for start in range(0, self.passes, together):
             count = min(together, self.passes - start)
             repeated = [x.repeat(count, *[1] * (x.dim() - 1)) for x in checked]
             # Seeded anew for each chunk: the caller's own draws between chunks are left alone.
             with seeded(self.seed, start, checked[0].device):
-                logits = graph(*repeated)[0]
+                logits = run(*repeated)
             yield logits.reshape(count, batch, *logits.shape[1:])
 
     def _network(self, inputs: tuple[Tensor, ...]) -> Original:
@@ -94,11 +96,30 @@ class McDropout:
             self._original = original(self.model, inputs, self.task, self.class_dim)
         return self._original
 
-    def _capture(self, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
-        if self._graph is None:
-            network = self._network(inputs)
-            self._graph = with_dropout_on(network.graph, network.dropout)
-        return self._graph
+    def _switch_on(
+        self, network: Original, inputs: Sequence[Tensor]
+    ) -> tuple[Callable[..., Tensor], bool]:
+        """Inputs in, logits out, dropout on; and whether each row of a batch draws its own."""
+        run = own_network(network, inputs)
+        if run is None or network.own is None:
+            stochastic = with_dropout_on(network.graph, network.dropout)
+            return lambda *inputs: stochastic(*inputs)[0], True
+        if not any(map(is_site, network.graph.graph.nodes)) and _same_twice(run, inputs):
+            raise _no_randomness()
+        return run, network.own.rows_apart
+
+
+def own_network(network: Original, inputs: Sequence[Tensor]) -> Callable[..., Tensor] | None:
+    """The user's own network with its noise on: inputs in, logits out. None if there is none."""
+    if network.own is None or network.dropout != "inverted":
+        return None
+    with seeded(0, 0, inputs[0].device):  # to try it must not move the caller's generator
+        return network.own.noisy(inputs)
+
+
+def _same_twice(run: Callable[..., Tensor], inputs: Sequence[Tensor]) -> bool:
+    with seeded(0, 0, inputs[0].device):
+        return torch.equal(run(*inputs), run(*inputs))
 
 
 def with_dropout_on(source: fx.GraphModule, dropout: str = "inverted") -> fx.GraphModule:
@@ -106,16 +127,20 @@ def with_dropout_on(source: fx.GraphModule, dropout: str = "inverted") -> fx.Gra
     stochastic = shared_copy(source)
     sites = [node for node in stochastic.graph.nodes if is_site(node)]
     if not sites:
-        raise NoRandomness(
-            "The model has no dropout that acts in eval mode: every Monte-Carlo pass would be the "
-            "same. Write dropout as nn.Dropout or F.dropout(x, p, self.training)."
-        )
+        raise _no_randomness()
     for node in sites:
         node.args = (*node.args[: RATE_ARGUMENT + 1], True)
         if dropout == "classic" and node.target in CLASSIC:
             _unscale(stochastic.graph, node)
     stochastic.recompile()
     return stochastic
+
+
+def _no_randomness() -> NoRandomness:
+    return NoRandomness(
+        "The model has no dropout: every Monte-Carlo pass would be the same. "
+        "Write dropout as nn.Dropout or F.dropout(x, p, self.training)."
+    )
 
 
 def _unscale(graph: fx.Graph, site: fx.Node) -> None:

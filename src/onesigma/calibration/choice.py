@@ -33,6 +33,7 @@ from onesigma.rules.corrections import Corrections
 # With the covariance right, the error of 64 draws is what would be left of the distance.
 _DRAWS = 256
 _RIDGE = 1e-2
+_SEEN = 1e-12  # of the largest variance: below it an output counts as certain
 # Beyond, the covariance of the features would take calibrate too long.
 MAX_FEATURES = 2048
 
@@ -48,7 +49,8 @@ def calibrate(
     """Fit gains and correlations on unlabelled inputs; returns a new converted model.
 
     Half of the inputs fit them, the other half decides: none, gains, the covariance of the logits,
-    or both, whichever is closest to Monte Carlo there. The report says which.
+    or both, whichever is closest to Monte Carlo there in mean, spread and probabilities. The report
+    says which, and says loudly if nothing helped.
 
     Args:
         converted: the model; it stays as it is.
@@ -72,12 +74,17 @@ def calibrate(
                 converted, checked, found, covariance=True, shift=shift
             ),
         }
-    errors = {name: _error(m, checked, observed, half) for name, m in candidates.items()}
-    best = min(errors, key=errors.__getitem__)
-    tried = ", ".join(f"{name} {error:.4f}" for name, error in errors.items())
-    note = f"calibrated with {best}: KL to Monte Carlo on held-out inputs: {tried}"
+    errors = {name: _closeness(m, checked, observed, half) for name, m in candidates.items()}
+    best = min(errors, key=lambda name: errors[name].score)
+    tried = "; ".join(f"{name}: {error}" for name, error in errors.items())
+    notes = [f"calibrated with {best}. Against Monte Carlo on held-out inputs, {tried}"]
+    if errors[best].is_off:
+        notes.append(
+            f"WARNING: after calibration it is still off ({errors[best]}). Do not trust this "
+            "spread; print(onesigma.audit(converted, x)) shows the layer where it goes wrong"
+        )
     chosen = candidates[best]
-    return chosen.with_changes(report=replace(chosen.report, notes=(*chosen.report.notes, note)))
+    return chosen.with_changes(report=replace(chosen.report, notes=(*chosen.report.notes, *notes)))
 
 
 def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> None:
@@ -120,7 +127,8 @@ def _variant(
         if corrections is not converted.settings.corrections:
             settings = replace(settings, draws=max(settings.draws, _DRAWS))
     examples = tuple(x[:2] for x in inputs)
-    return assemble(converted.source, examples, converted.report, settings, converted.input_var)
+    made_of = converted.source, examples, converted.report, settings
+    return assemble(*made_of, converted.input_var, converted.own)
 
 
 def _observe_layers(
@@ -197,16 +205,61 @@ class _Part(NamedTuple):
     var: Tensor
 
 
+class Closeness(NamedTuple):
+    """How close an answer is to Monte Carlo. Probabilities alone hide a spread that is wrong.
+
+    Attributes:
+        kl: of the probabilities, in nats; None for regression.
+        plain_kl: that of the plain network.
+        mean_error: median |mean − MC mean| of the outputs in MC standard deviations.
+        std_ratio: median std / MC std of the outputs.
+        normal_kl: of the outputs taken as normal: mean and spread in one number.
+    """
+
+    kl: float | None
+    plain_kl: float
+    mean_error: float
+    std_ratio: float
+    normal_kl: float
+
+    @property
+    def score(self) -> float:
+        """Smaller is closer: what is left of the plain network's distance, and the normals'."""
+        return (self.kl or 0.0) / max(self.plain_kl, 1e-12) + self.normal_kl
+
+    @property
+    def is_off(self) -> bool:
+        return not 0.8 <= self.std_ratio <= 1.25 or self.mean_error > 0.5
+
+    def __str__(self) -> str:
+        kl = "" if self.kl is None else f"KL {self.kl:.4f}, "
+        return f"{kl}mean off by {self.mean_error:.2f} std, spread {self.std_ratio:.2f} of it"
+
+
 @torch.no_grad()
-def _error(converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int) -> float:
-    """KL to the passes on the inputs from ``half`` on; for regression, of the two normals."""
-    prediction = converted(*(x[half:] for x in inputs))
-    if prediction.probs is not None:
-        probs = prediction.probs.double().movedim(converted.settings.class_dim, -1)
-        return divergence(observed.reference.probs[half:], probs)
-    output = observed.output
+def _closeness(
+    converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
+) -> Closeness:
+    """On the inputs from ``half`` on."""
+    held = [x[half:] for x in inputs]
+    prediction, output = converted(*held), observed.output
     mean, var = output.mean[half:], output.var[half:].clamp(min=1e-30)
     ours = prediction.var.double().clamp(min=1e-30)
-    ratio = var / ours
-    shift = (prediction.mean.double() - mean).square() / ours
-    return float(0.5 * (ratio + shift - 1 - ratio.log()).mean())
+    off = prediction.mean.double() - mean
+    normal_kl = 0.5 * (var / ours + off.square() / ours - 1 - (var / ours).log())
+    kl, plain_kl = None, 1.0
+    if prediction.probs is not None:
+        dim, reference = converted.settings.class_dim, observed.reference.probs[half:]
+        plain = converted.source(*held)[0].softmax(dim)
+        kl, plain_kl = (
+            divergence(reference, probs.double().movedim(dim, -1))
+            for probs in (prediction.probs, plain)
+        )
+    seen = var > _SEEN * var.max()
+    return Closeness(
+        kl,
+        plain_kl,
+        float((off.abs() / var.sqrt())[seen].median()),
+        float((ours / var).sqrt()[seen].median()),
+        float(normal_kl[seen].mean()),
+    )

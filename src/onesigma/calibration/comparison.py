@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, fx
 
 from onesigma import head
-from onesigma.calibration.observation import Observed, Progress, observe, silent
+from onesigma.calibration.observation import Moments, Observed, Progress, observe, silent
 from onesigma.converted import Converted, Inputs
 from onesigma.engine import Engine
 from onesigma.errors import InputError
+from onesigma.prediction import Prediction
 from onesigma.report import Entry
 from onesigma.text_table import text_table
 from onesigma.values.gaussian import Gaussian, Uncertain
@@ -64,12 +65,18 @@ class Audit:
     """The result of ``audit``: print it, take it as a dict, or plot it (plots.audit).
 
     Attributes:
-        layers: each layer's mean and spread against the passes.
+        layers: each layer's mean and spread against the passes of the graph.
+        own: the output's mean and spread against the passes of the user's own network; None where
+            there is only the graph, or no spread.
+        own_spread: the standard deviation of that network in units of that of its graph with the
+            dropout that was found.
         output: the predicted probabilities against the passes; None for regression.
         passes, inputs: how many there were.
     """
 
     layers: tuple[LayerAudit, ...]
+    own: LayerAudit | None
+    own_spread: float | None
     output: OutputAudit | None
     passes: int
     inputs: int
@@ -107,7 +114,8 @@ class Audit:
                 f"{layer.std_ratio:.2f}{_noise(abs(layer.std_ratio - 1) < 2 * self.ratio_noise)}",
                 *(f"{v:.2f}" for v in (layer.low, layer.high, layer.correlation)),
             )
-            for layer in self.layers
+            for layer in (*self.layers, self.own)
+            if layer is not None
         ]
         lines = [
             f"onesigma audit: {self.inputs} inputs, {self.passes} Monte-Carlo passes",
@@ -132,8 +140,22 @@ class Audit:
             f"same label on {100 * out.label_agreement:.1f} %",
         ]
 
+    @property
+    def contradicted(self) -> bool:
+        """Whether the user's own network is noisier, or less so, than the graph of it."""
+        if self.own_spread is None:
+            return False
+        return abs(self.own_spread - 1) > 0.05 + 4 * self.ratio_noise
+
     def _advice(self) -> list[str]:
         worst = self.worst
+        if self.contradicted:
+            return [
+                "",
+                f"CONTRADICTION: the spread of your own network is {self.own_spread:.2f} times "
+                "what the dropout that was found gives. It has noise that is not carried, or "
+                "behaves otherwise in training: the notes of the report name what was seen",
+            ]
         if worst is None:
             return ["", "no layer has any spread: nothing to compare before the output"]
         if 0.9 <= worst.std_ratio <= 1.1:
@@ -156,6 +178,9 @@ def audit(
 ) -> Audit:
     """Compare a converted model with Monte-Carlo dropout of its original.
 
+    The output is compared with the user's own network in training mode (BatchNorm in eval), which
+    may contradict what was captured of it; the layers with its graph, dropout sites on.
+
     Args:
         converted: the model to check.
         inputs: real inputs without labels, as a tensor or a tuple; a hundred are enough.
@@ -171,11 +196,20 @@ def audit(
     layers = layers_of(converted)
     values = carried_at(converted, checked, set(layers))
     observed = observe(converted, checked, set(values), passes, seed=seed, progress=progress)
-    audits = [_layer(layers[name], values[name], observed) for name in layers if name in values]
+    audits = [_layer(layers[n], values[n], observed.nodes[n]) for n in layers if n in values]
+    with torch.no_grad():
+        # Not ``converted(…)``: the passes have no temperature either.
+        prediction = converted.answer(*checked)
+    own, own_spread = None, None
+    if observed.of_graph is not observed.output:
+        row = Entry("output", "your own network", "output", "", "", "", "")
+        own = _layer(row, Gaussian(prediction.mean, prediction.var), observed.output)
+        own_spread = float((observed.output.var.sum() / observed.of_graph.var.sum()).sqrt())
     output = None
     if converted.settings.task == "classification":
-        output = _output(converted, checked, observed)
-    return Audit(tuple(a for a in audits if a is not None), output, passes, len(checked[0]))
+        output = _output(converted, checked, prediction, observed)
+    found = tuple(a for a in audits if a is not None)
+    return Audit(found, own, own_spread, output, passes, len(checked[0]))
 
 
 def layers_of(converted: Converted) -> dict[str, Entry]:
@@ -220,8 +254,7 @@ def _distance(layer: LayerAudit) -> float:
     return abs(math.log(max(layer.std_ratio, 1e-12)))
 
 
-def _layer(entry: Entry, value: Gaussian, observed: Observed) -> LayerAudit | None:
-    moments = observed.nodes[entry.node]
+def _layer(entry: Entry, value: Gaussian, moments: Moments) -> LayerAudit | None:
     std = moments.var.sqrt()
     spread = std > _SEEN * std.max()
     if not bool(spread.any()):
@@ -242,11 +275,11 @@ def _layer(entry: Entry, value: Gaussian, observed: Observed) -> LayerAudit | No
     )
 
 
-def _output(converted: Converted, inputs: Sequence[Tensor], observed: Observed) -> OutputAudit:
+def _output(
+    converted: Converted, inputs: Sequence[Tensor], prediction: Prediction, observed: Observed
+) -> OutputAudit:
     dim = converted.settings.class_dim
     with torch.no_grad():
-        # Not ``converted(…)``: the passes have no temperature either.
-        prediction = converted.answer(*inputs)
         plain = head.classify_certain(converted.source(*inputs)[0], dim)
     assert prediction.probs is not None
     assert prediction.entropy is not None

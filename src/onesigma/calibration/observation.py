@@ -1,5 +1,7 @@
 """Run Monte-Carlo dropout once and keep, per node, the mean and variance over the passes.
 
+The output is that of the user's own network; the nodes are those of its graph, which has them.
+
 Streaming: memory does not grow with the number of passes.
 """
 
@@ -13,7 +15,8 @@ import torch
 from torch import Tensor, fx
 
 from onesigma import head
-from onesigma.baselines.mc_dropout import seeded, with_dropout_on
+from onesigma.baselines.backbone import original_of
+from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.converted import Converted
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -85,13 +88,17 @@ class RunningCovariance(RunningMoments):
 
 @dataclass
 class Observed:
-    """What the passes were like: per node, and the output's probabilities in two halves."""
+    """What the passes were like: per node, and the output's probabilities in two halves.
+
+    ``output`` is of the user's own network, ``of_graph`` of its graph; the same if only that is
+    there.
+    """
 
     nodes: dict[str, RunningMoments]
     probs: tuple[RunningMoments, RunningMoments]
     aleatoric: RunningMoments
     output: RunningMoments
-    passes: int
+    of_graph: RunningMoments
 
     @property
     def reference(self) -> head.Classification:
@@ -117,30 +124,43 @@ def observe(
 
     ``covary`` names nodes to keep the elements' covariance of, over so many of the inputs.
     """
-    # Without dropout the input prior is all the noise there is.
-    has_sites = bool(converted.report.sites) or converted.input_var is None
-    dropout = converted.settings.dropout
-    stochastic = with_dropout_on(converted.source, dropout) if has_sites else converted.source
+    stochastic, own = _switch_on(converted, inputs)
     class_dim = converted.settings.class_dim
     classifies = converted.settings.task == "classification"
+    output = RunningMoments()
     observed = Observed(
         {name: RunningMoments() for name in nodes}
         | {name: RunningCovariance(rows) for name, rows in (covary or {}).items()},
         (RunningMoments(), RunningMoments()),
         RunningMoments(),
-        RunningMoments(),
-        passes,
+        output,
+        RunningMoments() if own else output,
     )
     recorder = _Recorder(stochastic, observed.nodes)
     for index in progress(range(passes)):
         with seeded(seed, index, inputs[0].device):
             (logits,) = recorder.run(*_with_prior(converted, inputs))
+        if own:
+            observed.of_graph.add(logits)
+            # From the same seed: where the graph is right, it even drew the same masks.
+            with seeded(seed, index, inputs[0].device):
+                logits = own(*_with_prior(converted, inputs))
         observed.output.add(logits)
         if classifies:
             log_probs = torch.log_softmax(logits.double().movedim(class_dim, -1), -1)
             observed.probs[index % 2].add(log_probs.exp())
             observed.aleatoric.add(-(log_probs.exp() * log_probs).sum(-1))
     return observed
+
+
+def _switch_on(
+    converted: Converted, inputs: Sequence[Tensor]
+) -> tuple[fx.GraphModule, Callable[..., Tensor] | None]:
+    """The graph and the user's own network, dropout on."""
+    if not converted.report.sites and converted.input_var is not None:
+        return converted.source, None  # the input prior is all the noise there is
+    stochastic = with_dropout_on(converted.source, converted.settings.dropout)
+    return stochastic, own_network(original_of(converted), inputs)
 
 
 def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ import copy
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -28,7 +28,8 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-_NORMS = (nn.modules.batchnorm._NormBase,)
+# In training they would use the batch, or change what they have learnt.
+_FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Captured:
     """A captured graph, the examples it was captured with, and what the user should know.
 
     ``model`` is a copy of the user's in eval mode on the same weights, to compare the graph with.
+    ``rows_apart`` says that all noise was found and that each row of a batch draws its own.
     """
 
     model: nn.Module
     graph: fx.GraphModule
     examples: tuple[Tensor, ...]
     dynamic_batch: bool
+    rows_apart: bool
     notes: tuple[str, ...]
 
 
@@ -59,8 +62,10 @@ def capture(model: nn.Module, example_input: Any) -> Captured:
     with buffers_restored(shared):
         exported, dynamic = _export(shared, examples)
         notes += _always_on(exported)
-        notes += _noise_not_carried(shared, examples, exported)
-    return Captured(shared, plain_module(exported), examples, dynamic, tuple(notes))
+        hidden = _noise_not_carried(shared, examples, exported)
+    rows_apart = not hidden and all(_has_own_rows(n) for n in _nodes(exported) if is_site(n))
+    notes = list(dict.fromkeys([*notes, *hidden]))  # one line for many alike
+    return Captured(shared, plain_module(exported), examples, dynamic, rows_apart, tuple(notes))
 
 
 @contextmanager
@@ -95,7 +100,14 @@ def export(
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
     with quiet():
-        return torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
+    program.graph.eliminate_dead_code(_acts)
+    return program
+
+
+def _acts(node: fx.Node) -> bool:
+    """Whether it does something even if nobody uses its value. To draw a random number does not."""
+    return node.is_impure(impure_random=False)
 
 
 def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
@@ -113,16 +125,29 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
         # The dtype at capture, asserted at run time, would forbid .double() and the like.
         elif node.target is torch.ops.aten._assert_tensor_metadata.default:
             graph.erase_node(node)
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(_acts)
     # A module of our own: the exported one refuses .eval() and keeps constants off .to().
     return fx.GraphModule(module, graph)
 
 
 def shared_copy(model: ModuleT) -> ModuleT:
     """A copy of the module tree on the same parameters and buffers."""
-    tensors = {id(t): t for t in chain(model.parameters(), model.buffers())}
+    return _copy_around(chain(model.parameters(), model.buffers()), model)
+
+
+def training_copy(model: ModuleT) -> ModuleT:
+    """A copy in training mode on the same parameters, its buffers its own. Norms stay in eval."""
+    training = _copy_around(model.parameters(), model).train()
+    for module in training.modules():
+        if isinstance(module, _FIXED):
+            module.eval()
+    return training
+
+
+def _copy_around(kept: Iterable[Tensor], model: ModuleT) -> ModuleT:
+    """A copy of the module tree in which the tensors of ``kept`` are still themselves."""
     try:
-        return copy.deepcopy(model, tensors)
+        return copy.deepcopy(model, {id(tensor): tensor for tensor in kept})
     except Exception as error:
         raise CaptureError(
             f"The model cannot be copied ({error}). onesigma copies the module tree (not the "
@@ -238,20 +263,17 @@ def _noise_not_carried(
     Dropout behind ``if self.training:``, that of attention and of recurrent layers, random masks
     written by hand: the training-mode graph is compared with the one of eval mode.
     """
-    training = shared_copy(model).train()
-    for module in training.modules():
-        if isinstance(module, _NORMS):
-            module.eval()
     try:
-        nodes = _nodes(export(training, examples, dynamic=False))
+        nodes = _nodes(export(training_copy(model), examples, dynamic=False))
     except Exception:
         return [
             "the training-mode graph cannot be captured: dropout hidden behind "
             "`if self.training:` would go unseen"
         ]
-    seen = Counter(_place(node) for node in _nodes(exported) if is_site(node))
-    hidden = Counter(_place(node) for node in nodes if is_site(node)) - seen
+    sites = [node for node in _nodes(exported) if is_site(node)]
+    hidden = Counter(_place(n) for n in nodes if is_site(n)) - Counter(map(_place, sites))
     return [
+        *_switch_off(model, sites, {_place(n) for n in nodes if is_site(n) and _draws(n)}),
         *(
             f"{place} runs only in training mode and is NOT carried; write it as "
             "F.dropout(x, p, self.training)"
@@ -263,6 +285,27 @@ def _noise_not_carried(
             if not is_site(node) and _draws(node)
         ),
     ]
+
+
+def _switch_off(model: nn.Module, sites: list[fx.Node], acting: set[str]) -> list[str]:
+    """Dropout that is off in training too, F.dropout(x, p, False), is no noise: its rate is 0."""
+    if is_captured(model):
+        return []
+    off = [node for node in sites if _place(node) not in acting and node.args[RATE_ARGUMENT]]
+    notes = [f"{_place(node)} is off in training mode, too: it adds no noise" for node in off]
+    for node in off:
+        node.update_arg(RATE_ARGUMENT, 0.0)
+    return notes
+
+
+def is_captured(model: nn.Module) -> bool:
+    """Whether it is a graph of eval mode already, whose flags say nothing of training."""
+    return any(isinstance(module, fx.GraphModule) for module in model.modules())
+
+
+def _has_own_rows(site: fx.Node) -> bool:
+    shape = site.meta["val"].shape
+    return len(shape) > 0 and isinstance(shape[0], torch.SymInt)
 
 
 def _nodes(exported: torch.export.ExportedProgram) -> list[fx.Node]:

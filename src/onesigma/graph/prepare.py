@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from onesigma.graph.canonical import canonical
-from onesigma.graph.capture import capture
+from onesigma.graph.capture import capture, is_captured
 from onesigma.graph.functionalize import functionalize
 from onesigma.graph.inline import inline
+from onesigma.graph.own import OwnNetwork
 from onesigma.graph.reorder import pool_first
 from onesigma.graph.same import answers_alike
 from onesigma.graph.strip import refuse_final_sigmoid, strip_softmax
@@ -18,9 +19,13 @@ from onesigma.graph.strip import refuse_final_sigmoid, strip_softmax
 
 @dataclass(frozen=True)
 class Prepared:
-    """A flat graph without in-place ops that returns logits."""
+    """A flat graph without in-place ops that returns logits.
+
+    ``own`` is the network itself; None if what was given is a captured graph already.
+    """
 
     graph: fx.GraphModule
+    own: OwnNetwork | None
     examples: tuple[Tensor, ...]
     dynamic_batch: bool
     class_dim: int
@@ -39,14 +44,18 @@ def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | No
     if not dynamic:
         size = len(captured.examples[0])
         notes.append(f"the model fixes its batch: converted for a batch of {size} only")
+    stripped = None
     if task == "classification":
         refuse_final_sigmoid(graph)
-        if stripped := strip_softmax(graph):
-            softmax_dim, note = stripped
-            class_dim = softmax_dim if class_dim is None else class_dim
-            notes.append(note)
+        stripped = strip_softmax(graph)
+    if stripped:
+        softmax_dim, note = stripped
+        class_dim = softmax_dim if class_dim is None else class_dim
+        notes.append(note)
+    own = OwnNetwork(captured.model, stripped is not None, captured.rows_apart)
     return Prepared(
         graph,
+        None if is_captured(captured.model) else own,
         captured.examples,
         dynamic,
         1 if class_dim is None else class_dim,

@@ -74,8 +74,11 @@ class KerasNetwork(nn.Module):
         variables = [[getattr(self.weights, name) for name in names] for names in groups]
         given = inputs[0] if len(inputs) == 1 else list(inputs)
         scopes = {layer: self.get_submodule(name) for layer, name in self._scopes.items()}
-        with _as_pytorch(scopes):
-            return self._model().stateless_call(*variables, given, training=False)[0]
+        if self.training and not torch.compiler.is_exporting():
+            # Keras draws from seeds among its variables, which a stateless call does not advance.
+            variables[1] = [_new_seed(v) if _is_seed(v) else v for v in variables[1]]
+        with _as_pytorch(scopes, self.training):
+            return self._model().stateless_call(*variables, given, training=self.training)[0]
 
 
 class _Scope(nn.Module):
@@ -85,24 +88,34 @@ class _Scope(nn.Module):
         return function(*args, **kwargs)
 
 
+def _is_seed(value: Tensor) -> bool:
+    return not value.is_floating_point() and value.shape == (2,)
+
+
+def _new_seed(value: Tensor) -> Tensor:
+    return torch.randint(2**31 - 1, (2,)).to(value)
+
+
 @contextmanager
-def _as_pytorch(scopes: dict[int, nn.Module]) -> Iterator[None]:
+def _as_pytorch(scopes: dict[int, nn.Module], training: bool) -> Iterator[None]:
     """Make Keras' layers as they are to be captured; afterwards they are as before."""
     layers = sys.modules["keras"].layers
     original = layers.Layer.__call__
 
     def in_scope(layer: Any, *args: Any, **kwargs: Any) -> Any:
         scope = scopes.get(id(layer))
+        if isinstance(layer, layers.BatchNormalization):
+            kwargs["training"] = False  # noise is wanted, not other statistics
         if scope is None:
             return original(layer, *args, **kwargs)
         return scope(original, layer, *args, **kwargs)
 
     changes = [
         (layers.Layer, "__call__", in_scope),
-        (layers.Dropout, "call", _drop_with(F.dropout)),
-        (layers.AlphaDropout, "call", _drop_with(F.alpha_dropout)),
+        (layers.Dropout, "call", _drop_with(F.dropout, training)),
+        (layers.AlphaDropout, "call", _drop_with(F.alpha_dropout, training)),
         # Their common base, which Keras does not name in public.
-        (layers.SpatialDropout1D.__bases__[0], "call", _spatial_dropout),
+        (layers.SpatialDropout1D.__bases__[0], "call", _drop_channels(training)),
     ]
     with ExitStack() as afterwards:
         for owner, name, function in changes:
@@ -111,18 +124,22 @@ def _as_pytorch(scopes: dict[int, nn.Module]) -> Iterator[None]:
         yield
 
 
-def _drop_with(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _drop_with(function: Callable[..., Tensor], on: bool) -> Callable[..., Tensor]:
     def call(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
-        return function(inputs, layer.rate, False)
+        return function(inputs, layer.rate, on)
 
     return call
 
 
-def _spatial_dropout(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
+def _drop_channels(on: bool) -> Callable[..., Tensor]:
     """Channels drop as a whole; PyTorch wants them second."""
-    if getattr(layer, "data_format", "channels_last") == "channels_first":
-        return torch.feature_dropout(inputs, layer.rate, False)
-    return torch.feature_dropout(inputs.movedim(-1, 1), layer.rate, False).movedim(1, -1)
+
+    def call(layer: Any, inputs: Tensor, training: bool = False) -> Tensor:
+        if getattr(layer, "data_format", "channels_last") == "channels_first":
+            return torch.feature_dropout(inputs, layer.rate, on)
+        return torch.feature_dropout(inputs.movedim(-1, 1), layer.rate, on).movedim(1, -1)
+
+    return call
 
 
 def _refuse_shared_masks(layers: list[Any]) -> None:
@@ -138,9 +155,10 @@ def _not_carried(layers: list[Any]) -> tuple[str, ...]:
     """Noise of training only; attention and recurrent layers have rates of their own."""
     notes = []
     for layer in layers:
-        kind, rate = type(layer).__name__, getattr(layer, "dropout", 0)
+        kind = type(layer).__name__
+        rates = [getattr(layer, name, 0) for name in ("dropout", "recurrent_dropout")]
         # Some models hold a layer under that name, which is found by itself.
-        drops_inside = isinstance(rate, int | float) and rate > 0
+        drops_inside = any(isinstance(rate, int | float) and rate > 0 for rate in rates)
         if kind in ("GaussianDropout", "GaussianNoise") or drops_inside:
             notes.append(f"{layer.name} ({kind}) acts in training only and is NOT carried")
     return tuple(notes)
