@@ -6,7 +6,7 @@ PyTorch is imported only for what needs it, so a file of ``onesigma.export`` ans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -172,8 +172,7 @@ def wrap_converted(
         given = torch.from_numpy(x)
         with torch.no_grad():
             said = converted(given.to(dtype) if dtype.is_floating_point else given)
-        values: dict[str, Any] = {each.name: getattr(said, each.name) for each in fields(said)}
-        arrays = {k: v.numpy() for k, v in values.items() if isinstance(v, torch.Tensor)}
+        arrays = {name: tensor.numpy() for name, tensor in said.arrays().items()}
         return runtime.Prediction(**arrays, class_dim=said.class_dim)
 
     predict, rule = _accept_any_batch(answer, shape[0]), converted.abstain
@@ -223,10 +222,9 @@ def _accept_any_batch(predict: Predict, size: int | None) -> Predict:
             raise InputError("There are no inputs to answer.")
         filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
         parts = [predict(filled[i : i + size]) for i in range(0, len(x), size)]
-        columns: dict[str, Any] = {
-            each.name: np.concatenate([getattr(part, each.name) for part in parts])[: len(x)]
-            for each in fields(parts[0])
-            if isinstance(getattr(parts[0], each.name), np.ndarray)
+        columns = {
+            name: np.concatenate([part.arrays()[name] for part in parts])[: len(x)]
+            for name in parts[0].arrays()
         }
         return runtime.Prediction(**columns, class_dim=parts[0].class_dim)
 
