@@ -4,16 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all fuzz check advisories docs clean
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: help setup demo test test-all fuzz check lock sbom advisories docs clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
 
 # The stamp makes the second run fast: pip runs again only when a pin or a requirement changes.
-$(STAMP): pyproject.toml constraints.txt
+# Only files whose hash stands in the lock are installed. The exception is torch, whose builds differ by
+# platform: it comes last, when the lock has installed all that it needs except the libraries of a GPU.
+$(STAMP): pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,docs,keras,onnx,predict,reproduce]'
+	$(PIP) install --require-hashes --no-deps -r requirements.lock
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-deps --no-build-isolation -e .
+	$(PIP) check
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create .venv and install everything, pinned
@@ -35,6 +41,17 @@ check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The pins that make setup does not install, or not from the lock. An environment of its own for uv.
+UNLOCKED := torch nvidia-ml-py openvino openvino-telemetry
+lock:            ## write requirements.lock from constraints.txt; asks the network
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
+	$(VENV)/lock/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate \
+	  $(UNLOCKED:%=--no-emit-package %) constraints.txt -o requirements.lock
+
+sbom: $(STAMP)   ## list the pinned packages and their licences in out/
+	$(BIN)/python tools/sbom.py out
 
 # An environment of its own, because pip-audit brings two dozen packages. Needs the network, so it is
 # not part of what a clean checkout must pass; --strict, because a package it cannot look up is no pass.

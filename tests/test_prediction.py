@@ -42,6 +42,13 @@ def test_regression_has_no_label():
         _ = answer.confidence
 
 
+def test_arrays_are_what_it_holds_in_order():
+    answer = prediction()
+    held = answer.arrays()
+    assert list(held) == ["mean", "var", "probs", "entropy"]
+    assert held["entropy"] is answer.entropy
+
+
 def test_cat():
     parts = [prediction(2), prediction(1), prediction(3)]
     whole = Prediction.cat(parts)

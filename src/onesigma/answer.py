@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 Array = TypeVar("Array")
@@ -34,6 +34,11 @@ class Answer(Generic[Array]):
     plain_probs: Array | None = None
     act: Array | None = None
     class_dim: int = field(default=1, kw_only=True)
+
+    def arrays(self) -> dict[str, Array]:
+        """What it holds, by name; what it does not hold is left out."""
+        names = [each.name for each in fields(self) if each.name != "class_dim"]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def _probabilities(self) -> Array:
         if self.probs is None:

@@ -11,7 +11,7 @@ import onesigma
 from onesigma import ExportError
 from onesigma.exporters import agreement
 from onesigma.exporters.agreement import Agreement, compare
-from onesigma.exporters.answering import make_answering, tensors_of
+from onesigma.exporters.answering import make_answering
 from onesigma.runtime.comparison import mismatch
 
 pytest.importorskip("onnxruntime")
@@ -26,7 +26,7 @@ def case() -> tuple[onesigma.Converted, torch.Tensor, dict[str, torch.Tensor]]:
     x = 5 + torch.randn(3, 4000)
     converted = onesigma.convert(network, x)
     with torch.no_grad():
-        return converted, x, tensors_of(deepcopy(converted).double()(x.double()))
+        return converted, x, deepcopy(converted).double()(x.double()).arrays()
 
 
 def ask(monkeypatch, case, change: float) -> Agreement:

@@ -21,7 +21,8 @@ from onesigma.errors import DataError
 from onesigma.lab.datasets import esc, hhar, opportunity
 from onesigma.lab.datasets.motion import Recording, read_recordings, triads_of, write_recordings
 from onesigma.lab.datasets.official import extract
-from onesigma.tables.files import read_array, read_wav
+from onesigma.lab.datasets.sound import read_wav
+from onesigma.tables.files import read_array
 
 
 def npy() -> bytes:
@@ -102,8 +103,9 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("name", READERS)
 def test_the_files_themselves_are_good(name, folder):
     write, read = READERS[name]
-    (folder / "good").write_bytes(write(folder))
-    read(folder / "good")
+    path = folder / f"good.{name}"
+    path.write_bytes(write(folder))
+    read(path)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -111,7 +113,7 @@ def test_the_files_themselves_are_good(name, folder):
 @given(data=st.data())
 def test_bytes(name, folder, data):
     write, read = READERS[name]
-    path = folder / "damaged"
+    path = folder / f"damaged.{name}"
     path.write_bytes(data.draw(damaged(write(folder))))
     answered(lambda: read(path), DataError)
 

@@ -35,7 +35,7 @@ def _run_audit(args: argparse.Namespace) -> None:
     else:
         print(result)
     if args.output is not None:
-        from onesigma.pages.figures import draw_audit
+        from onesigma.lab.figures import draw_audit
 
         args.output.mkdir(parents=True, exist_ok=True)
         picture = args.output / "audit.png"

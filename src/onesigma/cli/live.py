@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from onesigma import command
 from onesigma.command import Command
 from onesigma.errors import InputError
 from onesigma.storage.opening import EXPORTED, SAVED, open_model
-
-if TYPE_CHECKING:
-    from onesigma.pages.live.model import LiveModel
 
 _SOURCES = """SOURCE is one of
   recording.csv   a recording: .csv, .tsv, .txt, .npy, .parquet or .wav, played at --speed
@@ -46,6 +41,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     from onesigma.pages.live.feed import open_feed
+    from onesigma.pages.live.model import live_model
     from onesigma.pages.live.server import serve
 
     if args.demo:
@@ -55,7 +51,10 @@ def _run(args: argparse.Namespace) -> None:
     elif args.model is None or args.source is None:
         raise InputError("Name a MODEL and a SOURCE, or say --demo. See: onesigma live --help")
     else:
-        model = _open_live_model(args)
+        opened = open_model(args.model, threads=1)
+        names, scaling = command.read_class_names(args), command.read_scaling(args)
+        channels_last = args.channels_last
+        model = live_model(opened, class_names=names, channels_last=channels_last, scaling=scaling)
         feed = open_feed(args.source, model.channels, columns=args.columns, baud=args.baud)
     serve(
         model,
@@ -66,19 +65,6 @@ def _run(args: argparse.Namespace) -> None:
         port=args.port,
         open_page=args.open,
     )
-
-
-def _open_live_model(args: argparse.Namespace) -> LiveModel:
-    from onesigma.pages.live.model import from_opened, load_exported
-
-    settings: dict[str, Any] = {
-        "channels_last": args.channels_last,
-        "class_names": command.read_class_names(args),
-        "scaling": command.read_scaling(args),
-    }
-    if Path(args.model).suffix.lower() == ".onnx":
-        return load_exported(Path(args.model), **settings)
-    return from_opened(open_model(args.model), **settings)
 
 
 LIVE = Command(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from onesigma.converted import Converted
 from onesigma.errors import ExportError, OnesigmaError
-from onesigma.exporters.answering import Answering, tensors_of
+from onesigma.exporters.answering import Answering
 from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _rounding(name: str, value: Tensor, model: Any, inputs: tuple[Tensor, ...]) 
         precise = deepcopy(model).double()(
             *(x.double() if x.is_floating_point() else x for x in inputs)
         )
-        truth = tensors_of(precise)[name]
+        truth = precise.arrays()[name]
     except (RuntimeError, KeyError, OnesigmaError):  # no such output, or not in float64
         return 0.0
     return min(_MOST_ROUNDING, 2 * mismatch(name, value.cpu().numpy(), truth.cpu().numpy()))
@@ -53,7 +53,7 @@ def compare(
     batches = [examples, tuple(x[:1] for x in examples)] if answering.dynamic else [examples]
     session, worst = None, 0.0
     for inputs in batches:
-        expected = tensors_of(converted(*inputs))
+        expected = converted(*inputs).arrays()
         if plain is not None:
             expected["plain output"] = plain(*inputs)
         feed = {name: x.cpu().numpy() for name, x in zip(answering.inputs, inputs, strict=True)}

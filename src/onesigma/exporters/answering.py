@@ -7,7 +7,7 @@ target writes this graph and its metadata, and knows nothing else of the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -66,7 +66,7 @@ def make_answering(
     _require_full_precision(converted)
     examples = _examples(converted, example_input)
     answer = converted(*examples)
-    columns = list(tensors_of(answer))
+    columns = list(answer.arrays())
     inputs = tuple(input_names or _input_names(converted.source, columns))
     plain_output = None if plain is None else plain[0]
     outputs = _output_names(columns, inputs, plain_output)
@@ -77,12 +77,6 @@ def make_answering(
     metadata |= {"outputs": outputs, "plain_output": plain_output}
     dynamic = converted.settings.dynamic_batch
     return Answering(graph, examples, inputs, outputs, plain_output, metadata, dynamic)
-
-
-def tensors_of(prediction: Prediction) -> dict[str, Tensor]:
-    """The tensors of a prediction by name, in order; those it does not have are left out."""
-    values = ((f.name, getattr(prediction, f.name)) for f in fields(prediction))
-    return {name: value for name, value in values if isinstance(value, Tensor)}
 
 
 def _require_full_precision(converted: Converted) -> None:
@@ -142,7 +136,7 @@ class _Decided(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         (converted,) = self.converted
         answer = converted.name_outputs(self.network(*inputs))
-        return tuple(tensors_of(converted.decide(answer)).values())
+        return tuple(converted.decide(answer).arrays().values())
 
 
 def _trace(converted: Converted, examples: tuple[Tensor, ...], var: int) -> fx.GraphModule:

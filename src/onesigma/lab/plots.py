@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from onesigma.lab.figures import save
 from onesigma.metrics import auroc
-from onesigma.pages.figures import save
 
 Groups = Mapping[str, npt.ArrayLike]
 Result = tuple[str, Mapping[str, Groups]]

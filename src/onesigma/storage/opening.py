@@ -6,7 +6,7 @@ PyTorch is imported only for what needs it, so a file of ``onesigma.export`` ans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma import runtime
-from onesigma.errors import FileError, InputError
+from onesigma.errors import FileError, InputError, ModelError
 from onesigma.runtime.model import is_exported
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Opened:
             but cannot be audited.
         class_names: if the file has them.
         input_shape: of one batch; None stands for any number.
+        abstain: the rule that says when to act, as ``AbstainRule.to_dict``, if the model has one.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Opened:
     converted: Converted | None = None
     class_names: tuple[str, ...] | None = None
     input_shape: tuple[int | None, ...] | None = None
+    abstain: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def open_model(
     task: str | None = None,
     mean: str | None = None,
     variance: str | None = None,
+    threads: int | None = None,
 ) -> Opened:
     """Open a model, and convert it unless it is converted already.
 
@@ -87,6 +90,7 @@ def open_model(
         task: "classification" or "regression". This and the next two are for ``convert``.
         mean: see ``convert``.
         variance: see ``convert``.
+        threads: of ONNX Runtime, for a file of ``onesigma.export``; default: one per core.
 
     Raises:
         FileError: absent, damaged, needs ``trust``, or the weights are not the network's.
@@ -103,7 +107,7 @@ def open_model(
             raise InputError(
                 f"{name} is converted already: {', '.join(used)} would change nothing."
             )
-        return _open_exported(name) if _suffix(name) == ".onnx" else _open_saved(name)
+        return _open_exported(name, threads) if _suffix(name) == ".onnx" else _open_saved(name)
     import torch
 
     from onesigma.conversion import convert
@@ -164,15 +168,16 @@ def wrap_converted(
     shape = converted.settings.input_shapes[0]
     dtype = getattr(torch, converted.settings.input_dtypes[0])
 
-    def predict(x: Array) -> runtime.Prediction:
+    def answer(x: Array) -> runtime.Prediction:
         given = torch.from_numpy(x)
         with torch.no_grad():
-            answer = converted(given.to(dtype) if dtype.is_floating_point else given)
-        values: dict[str, Any] = {each.name: getattr(answer, each.name) for each in fields(answer)}
-        arrays = {k: v.numpy() for k, v in values.items() if isinstance(v, torch.Tensor)}
-        return runtime.Prediction(**arrays, class_dim=answer.class_dim)
+            said = converted(given.to(dtype) if dtype.is_floating_point else given)
+        arrays = {name: tensor.numpy() for name, tensor in said.arrays().items()}
+        return runtime.Prediction(**arrays, class_dim=said.class_dim)
 
-    return Opened(name, _accept_any_batch(predict, shape[0]), converted, class_names, shape)
+    predict, rule = _accept_any_batch(answer, shape[0]), converted.abstain
+    abstain = None if rule is None else rule.to_dict()
+    return Opened(name, predict, converted, class_names, shape, abstain)
 
 
 def _suffix(name: str) -> str:
@@ -198,11 +203,13 @@ def _open_saved(name: str) -> Opened:
         ) from error
 
 
-def _open_exported(name: str) -> Opened:
-    model = runtime.load(name)
-    shape, names = model.input_shapes[0], model.class_names
-    predict = _accept_any_batch(model, shape[0])
-    return Opened(name, predict, None, None if names is None else tuple(names), shape)
+def _open_exported(name: str, threads: int | None) -> Opened:
+    model = runtime.load(name, threads=threads)
+    shape, *others = model.input_shapes
+    if others:
+        raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
+    predict, names = _accept_any_batch(model, shape[0]), tuple(model.class_names or ())
+    return Opened(name, predict, None, names or None, shape, model.metadata.get("abstain"))
 
 
 def _accept_any_batch(predict: Predict, size: int | None) -> Predict:
@@ -215,10 +222,9 @@ def _accept_any_batch(predict: Predict, size: int | None) -> Predict:
             raise InputError("There are no inputs to answer.")
         filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
         parts = [predict(filled[i : i + size]) for i in range(0, len(x), size)]
-        columns: dict[str, Any] = {
-            each.name: np.concatenate([getattr(part, each.name) for part in parts])[: len(x)]
-            for each in fields(parts[0])
-            if isinstance(getattr(parts[0], each.name), np.ndarray)
+        columns = {
+            name: np.concatenate([part.arrays()[name] for part in parts])[: len(x)]
+            for name in parts[0].arrays()
         }
         return runtime.Prediction(**columns, class_dim=parts[0].class_dim)
 

@@ -9,7 +9,6 @@ import wave
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -26,10 +25,10 @@ Columns: TypeAlias = Sequence[str | int] | None
 SUFFIXES = (".csv", ".tsv", ".txt", ".npy", ".parquet", ".wav")
 BYTES_AT_ONCE = 1 << 20  # of a file in memory
 # What numpy, and zipfile below it, raise on bytes that are no array. numpy parses the header of
-# an array as Python, and the header may state a size beyond all memory.
+# an array as Python, warns of one that Python 2 wrote, and it may state a size beyond all memory.
 DAMAGE = (
     *(OSError, EOFError, ValueError, TypeError, RuntimeError, SyntaxError, tokenize.TokenError),
-    *(MemoryError, OverflowError, zipfile.BadZipFile, zlib.error),
+    *(MemoryError, OverflowError, UserWarning, zipfile.BadZipFile, zlib.error),
 )
 _LARGEST = float(np.finfo(np.float32).max)
 _RANGE = re.compile(r"(\d+)-(\d+)")
@@ -273,50 +272,21 @@ def _require_numbers(types: Any, schema: Any, names: Sequence[str], file: str) -
             )
 
 
-def read_wav(path: Path, rate: int) -> npt.NDArray[np.int16]:
-    """The samples of a sound with one channel and 16 bits.
-
-    Raises:
-        DataError: the file is damaged, cut short, or of another kind or rate.
-    """
-    with _open_wav(path) as file:
-        found = (file.getnchannels(), file.getsampwidth(), file.getframerate())
-        content = file.readframes(file.getnframes())
-        if found != (1, 2, rate):
-            raise DataError(
-                f"{path}: expected 1 channel, 2 bytes a sample and {rate} Hz, found "
-                f"{found[0]}, {found[1]} and {found[2]}."
-            )
-        _require_whole(path, len(content) // 2, file)
-    return np.frombuffer(content, dtype="<i2").astype(np.int16)
-
-
 def _read_sound(path: Path, columns: Columns) -> Iterator[Array]:
     """Sound of any rate, width and number of channels: (instants, channels) from −1 to 1."""
-    with _open_wav(path) as file:
-        channels, width, read = file.getnchannels(), file.getsampwidth(), 0
-        places = choose_columns(columns, None, channels, path.name)
-        while content := file.readframes(_rows_at_once(channels)):
-            values = _to_float(content, width).reshape(-1, channels)
-            read += len(values)
-            yield values[:, places]
-        _require_whole(path, read, file)
-
-
-@contextmanager
-def _open_wav(path: Path) -> Iterator[wave.Wave_read]:
     try:
         with wave.open(str(path), "rb") as file:
-            yield file
-    # ValueError: bytes that are no samples, or a name that no file can have.
+            channels, width, read = file.getnchannels(), file.getsampwidth(), 0
+            places = choose_columns(columns, None, channels, path.name)
+            while content := file.readframes(_rows_at_once(channels)):
+                values = _to_float(content, width).reshape(-1, channels)
+                read += len(values)
+                yield values[:, places]
+            if read != file.getnframes():
+                raise DataError(f"{path} ends after {read} of {file.getnframes()} samples.")
     except (OSError, wave.Error, EOFError, RuntimeError, ValueError) as error:
         reason = str(error) or "it ends too soon"
         raise DataError(f"{path} cannot be read as WAV: {reason}.") from error
-
-
-def _require_whole(path: Path, read: int, file: wave.Wave_read) -> None:
-    if read != file.getnframes():
-        raise DataError(f"{path} ends after {read} of {file.getnframes()} samples.")
 
 
 def _to_float(content: bytes, width: int) -> Array:

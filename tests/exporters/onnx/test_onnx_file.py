@@ -17,7 +17,7 @@ from onesigma import Converted, ExportError, InputError, PackageError, runtime
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
 from onesigma.exporters import agreement, targets
-from onesigma.exporters.answering import make_answering, tensors_of
+from onesigma.exporters.answering import make_answering
 from onesigma.exporters.onnx import file as target
 from onesigma.exporters.onnx import torch_writer as torch_onnx
 from onesigma.rules.corrections import Factors, Gain
@@ -48,7 +48,7 @@ def run(path: Path, *inputs: Tensor) -> dict[str, np.ndarray]:
 
 def assert_agrees(path: Path, converted: Converted, *inputs: Tensor) -> None:
     with torch.no_grad():
-        expected = tensors_of(converted(*inputs))
+        expected = converted(*inputs).arrays()
     found = run(path, *inputs)
     assert list(found) == list(expected)
     assert max(mismatch(k, found[k], value) for k, value in expected.items()) < 1e-4

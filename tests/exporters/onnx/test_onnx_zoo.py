@@ -14,7 +14,6 @@ from models import NAMES, converted, inputs_for
 
 import onesigma
 from onesigma import runtime
-from onesigma.exporters.answering import tensors_of
 from onesigma.exporters.onnx import torch_writer as torch_onnx
 from onesigma.runtime.comparison import mismatch
 
@@ -48,7 +47,7 @@ def largest_mismatch(name: str, run) -> float:
     for batch in BATCHES:
         inputs = inputs_for(name, batch)
         with torch.no_grad():
-            expected = tensors_of(converted(name)(*inputs))
+            expected = converted(name)(*inputs).arrays()
         found = run(*(x.numpy() for x in inputs))
         assert set(found) == set(expected)
         worst = max([worst, *(mismatch(k, found[k], value) for k, value in expected.items())])
@@ -71,7 +70,7 @@ def test_the_graph_is_plain(name, path):
     assert {node.domain for node in model.graph.node} == {""}
     assert not model.functions
     assert [o.name for o in model.graph.output] == list(
-        tensors_of(converted(name)(*inputs_for(name, 2)))
+        converted(name)(*inputs_for(name, 2)).arrays()
     )
     for value in (*model.graph.input, *model.graph.output):
         assert value.type.tensor_type.shape.dim[0].dim_param == "batch"

@@ -12,7 +12,6 @@ import onesigma
 from onesigma import Converted
 from onesigma.baselines.backbone import Totals
 from onesigma.errors import FileError, InputError
-from onesigma.exporters.answering import tensors_of
 from onesigma.lab.bench import contenders as target
 from onesigma.lab.bench import programs
 from onesigma.lab.bench.contenders import (
@@ -80,7 +79,7 @@ def test_one_pass_is_the_converted_model(model, entries):
     frozen = small(mean="frozen", variance="lowrank")
     for name, converted in (("one pass, full", model), ("one pass, frozen + lowrank", frozen)):
         found = run(entries[name].programs[0], eager)
-        answer = tensors_of(converted(*examples()))
+        answer = converted(*examples()).arrays()
         for array, expected in zip(found, answer.values(), strict=True):
             np.testing.assert_allclose(array, expected.detach(), rtol=1e-4, atol=1e-6)
 

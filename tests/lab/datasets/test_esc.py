@@ -74,7 +74,7 @@ def test_a_name_cannot_lead_out_of_the_folder(folder):
         ("", "lacks the columns category, esc10, filename"),
         (HEADER, "names no recording"),
         (f"{HEADER}\n9-9-A-0.wav,1,0,dog,True,9,A", r"9-9-A-0\.wav"),
-        (f"{HEADER}\n9-\0-A-0.wav,1,0,dog,True,9,A", "null byte"),
+        (f"{HEADER}\n9-\0-A-0.wav,1,0,dog,True,9,A", "no such file"),
         (f"{HEADER}\n9-9-A-0.wav,1,0", "cut short"),
         (f"{HEADER}\n{'x' * 200_000}", "field limit"),
     ],

@@ -10,6 +10,7 @@ from onesigma.pages.live.model import LiveModel, live_model
 from onesigma.pages.live.player import Player
 from onesigma.pages.live.server import LiveServer
 from onesigma.runtime import Prediction
+from onesigma.storage.opening import Opened
 
 LENGTH, CHANNELS = 4, 2
 
@@ -22,9 +23,13 @@ def predict(x):
     return Prediction(np.log(probs), 0 * probs, probs, entropy, entropy / 2, entropy / 2)
 
 
-def loud_model(**settings) -> LiveModel:
-    shape = (None, CHANNELS, LENGTH)
-    return live_model("stand-in", shape, predict, class_names=("quiet", "loud"), **settings)
+def stand_in(predict, shape=(None, CHANNELS, LENGTH), name="m", abstain=None) -> Opened:
+    return Opened(name, predict, input_shape=shape, abstain=abstain)
+
+
+def loud_model(rule=None, **settings) -> LiveModel:
+    opened = stand_in(predict, name="stand-in", abstain=rule)
+    return live_model(opened, class_names=("quiet", "loud"), **settings)
 
 
 def instants(levels):

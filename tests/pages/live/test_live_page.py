@@ -172,3 +172,17 @@ def test_it_fits_the_screen_light_and_dark(browser):
         assert page.evaluate(f"new Set({drawn}).size") > 20  # shades: something is there
         page.hover("#chart", position={"x": 42, "y": 200})  # the first moments are at the left
         page.wait_for_function("seen => !seen.includes(chart.toDataURL())", arg=list(pictures))
+
+
+def test_a_displaced_page_says_so_and_does_not_come_back(browser):
+    with serving(feed(LEVELS), viewers=1, heartbeat=0.1) as server:
+        first, second = browser.new_page(), browser.new_page()
+        first.goto(server.url)
+        shows(first, "model", "stand-in")
+        second.goto(server.url)
+        shows(first, "state", "too many pages")
+        shows(first, "trouble", "Reload to continue here")
+        first.wait_for_timeout(2500)  # longer than it waits before it connects again
+        shows(second, "state", "waiting")
+        first.close()
+        second.close()

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from pages.live.stand_in import loud_model, predict
+from pages.live.stand_in import loud_model, predict, stand_in
 from torch import nn
 
 import onesigma
 from onesigma.errors import DataError, InputError, ModelError
-from onesigma.pages.live.model import from_opened, live_model, load_exported
+from onesigma.pages.live.model import live_model
 from onesigma.runtime import Prediction
-from onesigma.storage.opening import wrap_converted
+from onesigma.storage.opening import open_model, wrap_converted
 from onesigma.tables.windows import Scaling
 
 
@@ -33,8 +33,8 @@ def test_a_window_reaches_the_network_channels_first(tmp_path):
     onesigma.export(network, tmp_path / "m.onnx", class_names=names)
     window = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
     expected = network(torch.from_numpy(window.T.copy())[None])
-    on_device = load_exported(tmp_path / "m.onnx")
-    in_torch = from_opened(wrap_converted("m", network, tuple(names)))
+    on_device = live_model(open_model(str(tmp_path / "m.onnx")))
+    in_torch = live_model(wrap_converted("m", network, tuple(names)))
     for model in (on_device, in_torch):
         assert (model.length, model.channels, list(model.class_names)) == (16, 3, names)
         assert (model.score, model.own_rule) == ("entropy", True)
@@ -49,7 +49,7 @@ def test_channels_last():
         assert x.shape == (1, 4, 2)
         return predict(x.swapaxes(1, 2))
 
-    model = live_model("m", (None, 4, 2), first_instant, channels_last=True)
+    model = live_model(stand_in(first_instant, (None, 4, 2)), channels_last=True)
     window = np.array([[1, 9], [2, 9], [3, 9], [4, 9]], np.float32)
     assert (model.length, model.channels) == (4, 2)
     np.testing.assert_allclose(model(window).probs, predict(window.T[None]).probs)
@@ -59,7 +59,7 @@ def test_one_dimension_is_one_instant():
     def rows(x):
         return predict(x[:, None])
 
-    model = live_model("m", (None, 6), rows)
+    model = live_model(stand_in(rows, (None, 6)))
     assert (model.length, model.channels) == (1, 6)
     window = np.arange(6, dtype=np.float32)[None]
     np.testing.assert_allclose(model(window).probs, rows(window).probs)
@@ -78,20 +78,20 @@ def test_without_a_rule_it_abstains_by_entropy():
     model = loud_model()
     assert (model.score, model.own_rule) == ("entropy", False)
     assert model.threshold == pytest.approx(0.4 * math.log(2))
-    assert live_model("m", (None, 2, 4), predict).class_names == ("class 0", "class 1")
+    assert live_model(stand_in(predict)).class_names == ("class 0", "class 1")
 
 
 @pytest.mark.parametrize("shape", [None, (None,), (None, 2, None)])
 def test_a_shape_that_is_not_known(shape):
     with pytest.raises(InputError, match="must be known"):
-        live_model("m", shape, predict)
+        live_model(stand_in(predict, shape))
 
 
 def test_as_many_names_as_classes():
     with pytest.raises(InputError, match="2 classes, but there are 3 class names"):
-        live_model("m", (None, 2, 4), predict, class_names=("a", "b", "c"))
+        live_model(stand_in(predict), class_names=("a", "b", "c"))
 
 
 def test_regression_is_refused():
     with pytest.raises(ModelError, match="no classifier"):
-        live_model("m", (None, 2, 4), lambda x: Prediction(x[:, 0], x[:, 0]))
+        live_model(stand_in(lambda x: Prediction(x[:, 0], x[:, 0])))

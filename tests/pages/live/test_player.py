@@ -6,7 +6,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from pages.live.stand_in import feed, instants, loud_model, predict
+from pages.live.stand_in import feed, instants, loud_model, predict, stand_in
 
 from onesigma.errors import DataError
 from onesigma.pages.live.feed import Feed
@@ -94,7 +94,7 @@ def test_what_is_no_number_is_null():
         answer = predict(x)
         return type(answer)(answer.mean, answer.var, answer.probs, answer.entropy * np.nan)
 
-    model = live_model("m", (None, 2, 4), lost)
+    model = live_model(stand_in(lost))
     (answer,) = (a for frame in frames(played(feed([1] * 4), model)) for a in frame["answers"])
     assert answer["entropy"] is None
     assert answer["epistemic"] is None
@@ -105,7 +105,7 @@ def test_many_channels_and_classes_are_cut_to_what_is_shown():
         probs = np.arange(1.0, 41)[None] / 820
         return predict(x[:, :2]).__class__(probs, probs, probs, probs[:, 0], None, probs[:, 0])
 
-    model = live_model("m", (None, 30, 4), many)
+    model = live_model(stand_in(many, (None, 30, 4)))
     wide = (np.full(30, level, np.float32) for level in range(4))
     found = played(Feed("wide", wide), model)
     assert len(found[0][1]["names"]) == len(frames(found)[0]["signal"][0]) == 12
@@ -135,7 +135,7 @@ def test_a_bug_is_told_and_not_hidden():
             raise ZeroDivisionError("oops")
         return predict(x)
 
-    model = live_model("m", (None, 2, 4), broken)
+    model = live_model(stand_in(broken))
     player = Player(model, feed([1] * 4), rate=50, hop=4)
     with pytest.raises(ZeroDivisionError):
         player.run()

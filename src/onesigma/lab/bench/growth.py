@@ -24,9 +24,9 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from onesigma.conversion import convert
 from onesigma.lab.bench.contenders import CALIBRATED, MODES, PLAIN, subject_of_model
 from onesigma.lab.bench.measurement import Bench, Plan, machine
+from onesigma.lab.figures import save
 from onesigma.lab.networks import INPUT_SHAPE, seeded_cnn
 from onesigma.lab.plots import INK, SOFT
-from onesigma.pages.figures import save
 from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
 

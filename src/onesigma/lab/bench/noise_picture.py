@@ -23,8 +23,8 @@ from onesigma.errors import DataError
 from onesigma.lab.datasets import esc, noise, speech, watch
 from onesigma.lab.datasets.mfcc import SAMPLE_RATE
 from onesigma.lab.datasets.motion import Recording
+from onesigma.lab.figures import save
 from onesigma.lab.plots import FAINT, INK, SOFT
-from onesigma.pages.figures import save
 
 # Chosen for the eye: all seven noises within half an hour, no factor close to 1.
 SCHEDULE_SEED, SEED = 416, 26

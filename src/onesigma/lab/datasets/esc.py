@@ -15,7 +15,7 @@ from onesigma.errors import DataError
 from onesigma.lab.datasets import official
 from onesigma.lab.datasets.mfcc import SAMPLE_RATE
 from onesigma.lab.datasets.prepared import decode_audio, read_npz
-from onesigma.tables.files import read_wav
+from onesigma.lab.datasets.sound import read_wav
 
 FILE = "esc10_noise/esc10_16k_2s.npz"
 OFFICIAL_RATE = 44_100

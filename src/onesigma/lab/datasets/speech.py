@@ -27,8 +27,8 @@ from torch import Tensor
 from onesigma.errors import DataError
 from onesigma.lab.datasets.mfcc import COEFFICIENTS, SAMPLE_RATE, mfcc
 from onesigma.lab.datasets.prepared import decode_audio, read_npz
+from onesigma.lab.datasets.sound import read_wav
 from onesigma.lab.datasets.split import Split, Splits, make_splits
-from onesigma.tables.files import read_wav
 
 FILE = "speech_commands10/speech_commands10.npz"
 CLASS_NAMES = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")

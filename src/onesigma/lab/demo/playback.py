@@ -15,7 +15,7 @@ from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.demo import checkpoint
 from onesigma.pages.live.feed import Feed
-from onesigma.pages.live.model import LiveModel, from_opened
+from onesigma.pages.live.model import LiveModel, live_model
 from onesigma.storage.opening import wrap_converted
 
 PERSON = 10  # not in training; of those, the one whom the network knows best
@@ -39,7 +39,7 @@ def demo() -> tuple[LiveModel, Feed]:
         rule = threshold(converted(data.validation.inputs), data.validation.labels)
     converted = converted.with_abstain(rule)
     opened = wrap_converted("smartwatch network", converted, watch.CLASS_NAMES)
-    return from_opened(opened), _feed(data)
+    return live_model(opened), _feed(data)
 
 
 def _feed(data: Splits) -> Feed:

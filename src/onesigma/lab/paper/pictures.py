@@ -10,12 +10,12 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from onesigma.lab.figures import save
 from onesigma.lab.paper import summary
 from onesigma.lab.paper.conditions import CLEAN
 from onesigma.lab.paper.methods import APDEEPSENSE, OURS, PLAIN
 from onesigma.lab.paper.summary import Result
 from onesigma.lab.plots import FAINT, INK, SOFT, confidence_and_entropy
-from onesigma.pages.figures import save
 
 # Name of the files (PNG and SVG) → what a reader is told about it.
 CAPTIONS = {

@@ -88,14 +88,16 @@ function show({ points, answers, bad }) {
 function showState() {
   const silence = performance.now() - heardAt - Math.max(SILENT_MS, 3000 * hello.point);
   let state = connection;
+  const connected = state !== "lost" && state !== "displaced";
   if (state === "live" && silence > 0) state = "silent";
-  if (state !== "lost" && ended) state = "ended";
-  if (state !== "lost" && frozen) state = "paused";
+  if (connected && ended) state = "ended";
+  if (connected && frozen) state = "paused";
   const words = {
     waiting: "waiting for the stream",
     live: hello.recorded ? "playing" : "live",
     silent: "the stream is silent",
     lost: "no connection",
+    displaced: "too many pages",
   };
   $("state").dataset.state = state;
   write("state", words[state] ?? state);
@@ -106,6 +108,7 @@ function showState() {
   }
   if (ended?.reason) trouble = `The stream broke off: ${ended.reason}`;
   if (state === "lost") trouble = "onesigma was stopped. The page continues when it is back.";
+  if (state === "displaced") trouble = "Too many pages are open, and the newest are served. Reload to continue here.";
   write("trouble", trouble);
   $("trouble").hidden = !trouble;
 }
@@ -257,8 +260,12 @@ on("end", (content) => {
   ended = content;
   update();
 });
+on("displaced", () => {
+  events.close(); // or it would come back and displace another
+  connection = "displaced";
+  update();
+});
 events.addEventListener("error", () => {
   connection = "lost";
-  if (events.readyState !== EventSource.CLOSED) update(); // it tries again by itself
-  else write("state", "too many viewers: close a page, then reload");
+  update(); // it tries again by itself
 });

@@ -42,15 +42,19 @@ class Ring:
             self._count += 1
             self._changed.notify_all()
 
-    def after(self, place: int, timeout: float) -> tuple[int, list[bytes]]:
+    def after(
+        self, place: int, timeout: float, most: int = _KEPT_FRAMES
+    ) -> tuple[int, list[bytes]]:
         """Wait for events after the first ``place``; returns the next place and those still here.
 
-        There are no events if none came within ``timeout`` seconds.
+        ``most`` is how many at the most. None if none came within ``timeout`` seconds.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._count > place, timeout)
             oldest = self._count - len(self._events)
-            return self._count, list(islice(self._events, max(0, place - oldest), None))
+            first = max(0, place - oldest)
+            events = list(islice(self._events, first, first + most))
+            return oldest + first + len(events), events
 
 
 class Player:

@@ -1,13 +1,16 @@
 """The page and its events, over HTTP and to this machine only."""
 
 import math
+import socket
 import socketserver
 import sys
+import time
 import webbrowser
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Lock, Thread, Timer
 from typing import Any
 
 from onesigma.errors import InputError
@@ -16,6 +19,9 @@ from onesigma.pages.live.model import LiveModel
 from onesigma.pages.live.player import Player
 
 _ADDRESS = "127.0.0.1"
+_BUFFER = 1 << 16  # bytes that the system keeps for one viewer
+_AT_ONCE = 100  # events per write, some 50 kB
+_DISPLACED = b"event: displaced\ndata: {}\n\n"
 SCRIPTS = ("live.js", "draw.js", "lanes.js", "uncertainty.js", "rule.js")
 # path → package, file, kind. Nothing else is served, so no path can lead elsewhere.
 _FILES = {
@@ -70,9 +76,16 @@ def serve(
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves what one player says; for ``heartbeat`` and ``patience`` see ``_Handler``."""
+    """Serves what one player says. Nobody can keep the others out, by being slow or by being many.
+
+    A viewer hears something every ``heartbeat`` seconds. Whoever is not a viewer is cut off after
+    ``patience`` seconds, and so is a viewer who takes longer to read what was sent. If all seats
+    of ``viewers`` are taken, the newest viewer gets that of the slowest. A connection beyond the
+    first ``connections`` waits until another one ends.
+    """
 
     daemon_threads = True  # Ctrl-C does not wait for viewers
+    request_queue_size = 64  # connections that wait
 
     def __init__(
         self,
@@ -80,17 +93,42 @@ class LiveServer(ThreadingHTTPServer):
         port: int = 0,
         *,
         viewers: int = 16,
+        connections: int = 64,
         heartbeat: float = 2.0,
-        patience: float = 20.0,
+        patience: float = 5.0,
     ) -> None:
         self.player, self.heartbeat, self.patience = player, heartbeat, patience
-        self.seats = BoundedSemaphore(viewers)
+        self.viewers: list[_Handler] = []  # in the order in which they came
+        self._seats, self._seating = viewers, Lock()
+        self._connections = BoundedSemaphore(connections)
         try:
             super().__init__((_ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"Port {port} cannot be used ({error}). Without --port, a free one is found."
             ) from error
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._connections.acquire(timeout=2 * self.patience):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
+    def seat(self, viewer: "_Handler") -> None:
+        with self._seating:
+            if len(self.viewers) >= self._seats:  # the longest in a write; if none is, the oldest
+                self.viewers.remove(min(self.viewers, key=lambda each: each.writing_since))
+            self.viewers.append(viewer)
+
+    def unseat(self, viewer: "_Handler") -> None:
+        with self._seating, suppress(ValueError):  # it was displaced
+            self.viewers.remove(viewer)
 
     def server_bind(self) -> None:
         """Without HTTPServer's look-up of the host's name, which may ask the network."""
@@ -114,15 +152,30 @@ class LiveServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
+    writing_since = math.inf
 
     def setup(self) -> None:
-        """A viewer that hangs for so many seconds gives its seat back."""
         super().setup()
-        self.connection.settimeout(self.server.patience)
+        self.connection.settimeout(self.server.patience)  # of each write as a whole
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+        # And of all that comes before a seat, so that sending byte by byte gains nothing.
+        self._end = Timer(self.server.patience, self._cut_off)
+        self._end.daemon = True
+        self._end.start()
+
+    def finish(self) -> None:
+        self._end.cancel()
+        super().finish()
+
+    def _cut_off(self) -> None:
+        with suppress(OSError):  # it has left
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in self.server.hosts:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Only for this machine")
+        elif self.path == "/events" and self.headers.get("Sec-Fetch-Site") == "cross-site":
+            self.send_error(HTTPStatus.FORBIDDEN, "Only for our own page")
         elif self.path == "/events":
             self._send_events()
         elif self.path in _FILES:
@@ -134,19 +187,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
 
     def _send_events(self) -> None:
-        if not self.server.seats.acquire(blocking=False):
-            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "Too many viewers")
-            return
+        server, player, place = self.server, self.server.player, 0
+        self._end.cancel()
+        server.seat(self)
         try:
-            player, place = self.server.player, 0
             self._begin("text/event-stream")
-            self.wfile.write(b"retry: 2000\n" + player.hello())
+            self._write(b"retry: 2000\n" + player.hello())
             player.watched.set()
-            while True:  # writing is how a viewer that left is noticed
-                place, events = player.ring.after(place, self.server.heartbeat)
-                self.wfile.write(b"".join(events) or player.tick())
+            while self in server.viewers:  # writing is how a viewer that left is noticed
+                place, events = player.ring.after(place, server.heartbeat, _AT_ONCE)
+                self._write(b"".join(events) or player.tick())
+            self._write(_DISPLACED)
         finally:
-            self.server.seats.release()
+            server.unseat(self)
+
+    def _write(self, content: bytes) -> None:
+        self.writing_since = time.monotonic()
+        self.wfile.write(content)
+        self.writing_since = math.inf
 
     def _begin(self, kind: str, length: int | None = None) -> None:
         self.send_response(HTTPStatus.OK)

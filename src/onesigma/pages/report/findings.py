@@ -27,7 +27,7 @@ RISK = 0.05
 _BATCH = 64
 # Inputs for the figures layer by layer: more than a hundred would change no digit shown.
 _MOST_AUDITED, _FEWEST_AUDITED = 100, 4
-# Wraps the steps of long work, with its name; as ``cli.options.bar``.
+# Wraps the steps of long work, with its name; as ``command.show_progress``.
 Progress = Callable[[Iterable[int], str], Iterable[int]]
 
 

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from onesigma.calibration.comparison import LayerAudit
-from onesigma.pages.figures import draw_audit, save
+from onesigma.lab.figures import draw_audit, save
 
 
 def figure():
