@@ -146,6 +146,7 @@ def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
         task=args.task,
         mean=args.mean,
         variance=args.variance,
+        check=not getattr(args, "no_check", False),
     )
 
 

@@ -215,3 +215,18 @@ def test_a_malicious_pickle_does_not_run(folder, capsys):
     assert not Path("executed").exists()
     assert predict("model.pt", "data.csv", "--trust") == 1  # it holds no network
     assert Path("executed").exists()
+
+
+def test_a_file_that_another_tool_changed(converted, folder, capsys):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    onesigma.export(converted, folder / "out.onnx")
+    changed = onnx.load("out.onnx")
+    changed.producer_name = "a tool that optimises"
+    onnx.save(changed, "changed.onnx")
+    assert predict("out.onnx", "data.npy") == 0
+    expected = capsys.readouterr().out
+    assert predict("changed.onnx", "data.npy") == 1
+    assert "--no-check" in capsys.readouterr().err
+    assert predict("changed.onnx", "data.npy", "--no-check") == 0
+    assert capsys.readouterr().out == expected

@@ -21,6 +21,8 @@ from onesigma.tables.answers import Table, table_writer, tabulate
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser, SAVED, EXPORTED)
+    what = "take a file of onesigma.export that another tool has changed"
+    command.add_switch(parser, "--no-check", what)
     command.add_samples(parser)
     what = ".csv or .parquet; default: CSV to standard output"
     command.add_file(parser, "-o", "--output", what=what)

@@ -73,6 +73,7 @@ def open_model(
     task: str | None = None,
     mean: str | None = None,
     variance: str | None = None,
+    check: bool = True,
 ) -> Opened:
     """Open a model, and convert it unless it is converted already.
 
@@ -87,6 +88,7 @@ def open_model(
         task: "classification" or "regression". This and the next two are for ``convert``.
         mean: see ``convert``.
         variance: see ``convert``.
+        check: for a file of ``onesigma.export``, see ``runtime.load``.
 
     Raises:
         FileError: absent, damaged, needs ``trust``, or the weights are not the network's.
@@ -103,7 +105,7 @@ def open_model(
             raise InputError(
                 f"{name} is converted already: {', '.join(used)} would change nothing."
             )
-        return _open_exported(name) if _suffix(name) == ".onnx" else _open_saved(name)
+        return _open_exported(name, check) if _suffix(name) == ".onnx" else _open_saved(name)
     import torch
 
     from onesigma.conversion import convert
@@ -198,8 +200,8 @@ def _open_saved(name: str) -> Opened:
         ) from error
 
 
-def _open_exported(name: str) -> Opened:
-    model = runtime.load(name)
+def _open_exported(name: str, check: bool) -> Opened:
+    model = runtime.load(name, check=check)
     shape, names = model.input_shapes[0], model.class_names
     predict = _accept_any_batch(model, shape[0])
     return Opened(name, predict, None, None if names is None else tuple(names), shape)
