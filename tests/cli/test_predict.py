@@ -217,6 +217,20 @@ def test_a_malicious_pickle_does_not_run(folder, capsys):
     assert Path("executed").exists()
 
 
+def test_where_the_answers_go(folder, capsys):
+    """A link stays, a device is written to, a circle of links is refused."""
+    (folder / "real").mkdir()
+    (folder / "link.csv").symlink_to("real/out.csv")
+    (folder / "nothing.csv").symlink_to("/dev/null")
+    (folder / "circle.csv").symlink_to("circle.csv")
+    for name, code in {"link.csv": 0, "nothing.csv": 0, "circle.csv": 1}.items():
+        assert predict("model.safetensors", "data.npy", "-o", name) == code
+    assert len(table((folder / "link.csv").read_text())) == len(X)
+    assert (folder / "link.csv").is_symlink()
+    assert (folder / "nothing.csv").is_symlink()
+    assert "leads in a circle" in capsys.readouterr().err
+
+
 def test_a_file_that_another_tool_changed(converted, folder, capsys):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

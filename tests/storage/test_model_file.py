@@ -178,7 +178,7 @@ def test_failure_leaves_the_old_file(saved, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("onesigma.storage.tensor_file.save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(FileError, match="disk full"):
         onesigma.save(saved[0], path)
     assert path.read_bytes() == saved[1].read_bytes()
     assert list(tmp_path.iterdir()) == [path]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,7 +39,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    if args.output is not None and args.output.resolve() == args.data.resolve():
+    same = args.output is not None and os.path.realpath(args.output) == os.path.realpath(args.data)
+    if same:
         raise InputError(f"{args.output} is the data itself: give the answers another name.")
     summary = _Summary()
     unwanted = args.json and args.output is None
