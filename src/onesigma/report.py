@@ -59,9 +59,11 @@ class Report:
     @staticmethod
     def from_dict(content: dict[str, Any]) -> Report:
         return Report(
-            tuple(Site(**site) for site in content["sites"]),
-            tuple(Entry(**entry) for entry in content["entries"]),
-            tuple(content["notes"]),
+            tuple(
+                Site(**_texts(site) | {"rate": float(site["rate"])}) for site in content["sites"]
+            ),
+            tuple(Entry(**_texts(entry)) for entry in content["entries"]),
+            tuple(map(str, content["notes"])),
         )
 
     @property
@@ -81,6 +83,10 @@ class Report:
         if self.notes:
             text += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(text)
+
+
+def _texts(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: str(value) for name, value in content.items()}
 
 
 def make_report(

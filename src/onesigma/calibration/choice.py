@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
+from onesigma.arguments import typed
 from onesigma.calibration.comparison import divergence, layers_of
 from onesigma.calibration.fitter import Fitter, is_fitted
 from onesigma.calibration.observation import (
@@ -37,6 +38,7 @@ _RIDGE = 1e-2
 MAX_FEATURES = 2048
 
 
+@typed
 def calibrate(
     converted: Converted,
     inputs: Inputs,

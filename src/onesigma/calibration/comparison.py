@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from onesigma import head
+from onesigma.arguments import typed
 from onesigma.calibration.observation import Observed, Progress, observe, silent
 from onesigma.converted import Converted, Inputs
 from onesigma.engine import Engine
@@ -146,6 +147,7 @@ class Audit:
         ]
 
 
+@typed
 def audit(
     converted: Converted,
     inputs: Inputs,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.answer import Answer
+from onesigma.arguments import typed
 from onesigma.errors import FileError, InputError, ModelError, PackageError
 
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
@@ -98,6 +99,7 @@ class Model:
         return Prediction(**values, class_dim=self.metadata["class_dim"])
 
 
+@typed
 def load(path: str | Path, *, threads: int | None = None, check: bool = True) -> Model:
     """Open a file that ``onesigma.export`` wrote.
 
