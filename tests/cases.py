@@ -278,17 +278,6 @@ exactly(
     lambda g: (g.tensor(4), g.gaussian(3, 5), g.tensor(5, 4)),
     kwargs={"beta": 0.5, "alpha": -2},
 )
-exactly(
-    aten.addmm.default,
-    "uncertain sum",
-    lambda g: (g.gaussian(3, 4), g.gaussian(3, 5), g.tensor(5, 4)),
-    kwargs={"beta": 0.5},
-)
-exactly(
-    aten.addmm.default,
-    "certain product",
-    lambda g: (g.gaussian(3, 4), g.tensor(3, 5), g.tensor(5, 4)),
-)
 
 # ---------------------------------------------------------------- arithmetic
 

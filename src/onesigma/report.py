@@ -12,7 +12,7 @@ from onesigma.graph.flow import Flow, Step, adds_noise
 from onesigma.graph.locate import module_path, op_name, source_line
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RuleTable
-from onesigma.text_table import text_table
+from onesigma.text_table import printable, text_table
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Report:
         text.append(text_table(("where", "source", "op", "rule", "status", "why"), rows))
         if self.notes:
             text += ["", *(f"note: {note}" for note in self.notes)]
-        return "\n".join(text)
+        return printable("\n".join(text))
 
 
 def _texts(content: dict[str, Any]) -> dict[str, Any]:

@@ -234,3 +234,20 @@ def test_a_torch_model_that_cannot_be_converted(arguments, message, torch_model,
     assert cli.main(arguments) == 1
     assert message in capsys.readouterr().err
     assert sorted(each for each in Path.cwd().iterdir() if each.name != "__pycache__") == before
+
+
+def test_names_from_the_file_are_shown_and_not_obeyed(tmp_path, capsys):
+    """In the table of inspect, in the report of convert, and in errors."""
+    hostile, escaped = "\x1b[2J\x9b\u202ea", r"\x1b[2J\x9b\u202ea"
+    made = classifier()
+    for each in made.graph.node:
+        each.name = f"{hostile}_{each.name}"
+    write(tmp_path / "m.onnx", made)
+    line = [str(tmp_path / "m.onnx"), "--dropout", "every Relu=0.5"]
+    assert cli.main(["inspect", *line]) == 0
+    assert cli.main(["convert", *line, "-o", str(tmp_path / "out.onnx")]) == 0
+    assert cli.main(["convert", *line[:1], "-o", str(tmp_path / "out.onnx")]) == 1
+    captured = capsys.readouterr()
+    assert escaped in captured.out
+    assert escaped in captured.err
+    assert not {"\x1b", "\x9b", "\u202e"} & set(captured.out + captured.err)

@@ -84,10 +84,17 @@ def test_addmm_is_the_linear_layer_that_it_computes(turned):
 
 
 def test_addmm_of_something_else_stays():
-    """The first argument has a row per sample: it may be uncertain, too."""
-    model = Applied(lambda x: torch.addmm(x[:, 0, :3], x[:, 1], torch.ones(6, 3))).eval()
-    report = onesigma.convert(model, X, task="regression").report
-    assert "aten.addmm" in {entry.op for entry in report.entries}
+    """What is added has a row per sample, or factors: then it is no linear layer."""
+    ones, rows = torch.ones(6, 3), torch.ones(3, 3)
+    for added in (
+        lambda x: torch.addmm(rows, x[:, 1], ones),
+        lambda x: torch.addmm(rows[0], x[:, 1], ones, alpha=2),
+    ):
+        report = onesigma.convert(Applied(added).eval(), X, task="regression").report
+        assert "aten.addmm" in {entry.op for entry in report.entries}
+    uncertain = Applied(lambda x: torch.addmm(x[:, 0, :3], x[:, 1], ones)).eval()
+    with pytest.raises(onesigma.UnsupportedOp, match=r"aten\.addmm.*Write it as b \+ x @ w"):
+        onesigma.convert(uncertain, X)
 
 
 def test_conversions_that_convert_nothing_are_dropped():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from onesigma.errors import UnsupportedOp
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import Factors, Gain, Together, constant
 from onesigma.rules.table import (
@@ -22,7 +22,7 @@ from onesigma.rules.table import (
     rule,
 )
 from onesigma.values.correlated import Correlated
-from onesigma.values.gaussian import Gaussian, Uncertain, Value, is_uncertain, means_of
+from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
 
@@ -134,20 +134,12 @@ for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
     )
 
 
-@rule(
-    aten.addmm.default,
-    family="linear",
-    assumes=(INDEPENDENT, SEPARATE),
-    accepts=(Gain,),
-    multiplies=True,
-)
-def addmm(bias: Value, x: Value, weight: Value, *, beta: float = 1, alpha: float = 1) -> Gaussian:
-    """Matrix product plus a bias, β b + α x w; one bias per column makes it ``linear``."""
-    means: Any = means_of([bias, x, weight])
-    mean = aten.addmm.default(*means, beta=beta, alpha=alpha)
-    var = torch.zeros_like(mean)
+@rule(aten.addmm.default, family="linear", assumes=(INDEPENDENT,), accepts=(Gain,))
+def addmm(
+    bias: Tensor, x: Uncertain, weight: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Gaussian:
+    """Matrix product plus a certain term, β b + α x w; one b per column makes it ``linear``."""
     if isinstance(bias, Uncertain):
-        var = var + beta * beta * bias.expanded().var
-    if is_uncertain((x, weight)):
-        var = var + alpha * alpha * _product(aten.mm.default)(x, weight).var
-    return Gaussian(mean, var)
+        raise UnsupportedOp("what is added is uncertain. Write it as b + x @ w.")
+    mean = aten.addmm.default(bias, x.mean, weight, beta=beta, alpha=alpha)
+    return Gaussian(mean, alpha * alpha * aten.mm.default(x.var, weight * weight))
