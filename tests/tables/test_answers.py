@@ -108,8 +108,14 @@ def test_where_it_cannot_be_written(name, says, tmp_path):
 
 
 HOSTILE = {
-    **{"=1+1": "'=1+1", "+cmd": "'+cmd", "-x": "'-x", "@SUM(A1)": "'@SUM(A1)"},
-    **{"\t=1": r"'\t=1", "\r=1": r"'\r=1", "\x1b[2J": r"\x1b[2J", "a\rb": r"a\rb"},
+    "=1+1": "'=1+1",
+    "+cmd": "'+cmd",
+    "-x": "'-x",
+    "@SUM(A1)": "'@SUM(A1)",
+    "\t=1": r"'\t=1",
+    "\r=1": r"'\r=1",
+    "\x1b[2J": r"\x1b[2J",
+    "a\rb": r"a\rb",
     **{each: each for each in ("-0.5", "+3", "walk", "a=b", "two\nlines", "a,b", "")},
 }
 
