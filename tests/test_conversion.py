@@ -126,6 +126,41 @@ def test_a_rule_that_refuses_says_where():
         onesigma.convert(Divides().eval(), X)
 
 
+LAYERS = {
+    "linear": lambda x, w, b: nn.functional.linear(x, w, b),
+    "addmm": lambda x, w, b: torch.addmm(b, x, w.t()),
+    "convolution": lambda x, w, b: nn.functional.conv1d(x[:, :, None], w[:, :, None], b)[..., 0],
+    "batch norm": lambda x, w, b: nn.functional.batch_norm(
+        x[:, :3], torch.zeros(3), torch.ones(3), w[:, 0], b
+    ),
+    "layer norm": lambda x, w, b: nn.functional.layer_norm(x[:, :3], (3,), w[:, 0], b),
+}
+
+
+class NoisyParameter(nn.Module):
+    """Dropout of a layer's weight (DropConnect) or of its bias, and of its input or not."""
+
+    def __init__(self, layer, which: str, also_input: bool) -> None:
+        super().__init__()
+        self.own, self.layer = nn.Linear(6, 3), layer
+        self.which, self.also_input = which, also_input
+
+    def forward(self, x: Tensor) -> Tensor:
+        w, b = self.own.weight, self.own.bias
+        w = nn.functional.dropout(w, 0.5, self.training) if self.which == "weight" else w
+        b = nn.functional.dropout(b, 0.5, self.training) if self.which == "bias" else b
+        x = nn.functional.dropout(x, 0.5, self.training) if self.also_input else x
+        return self.layer(x, w, b)
+
+
+@pytest.mark.parametrize("also_input", [False, True])
+@pytest.mark.parametrize("which", ["weight", "bias"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_dropout_of_a_weight_or_a_bias(name, which, also_input):
+    with pytest.raises(UnsupportedOp, match=r"test_conversion\.py:\d+.*uncertain weight, bias"):
+        onesigma.convert(NoisyParameter(LAYERS[name], which, also_input).eval(), X)
+
+
 def test_one_class():
     with pytest.raises(ModelError, match=r"class_dim|regression"):
         onesigma.convert(small(classes=1), X)

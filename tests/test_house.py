@@ -14,7 +14,8 @@ MAX_FUNCTION = 40  # lines, without the docstring
 
 # Each room may import those before it, so that there are no cycles.
 ORDER = [
-    *("errors", "version", "text_table", "registry", "answer", "runtime"),  # no PyTorch up to here
+    # No PyTorch up to runtime.
+    *("errors", "arguments", "version", "text_table", "registry", "answer", "runtime"),
     *("values", "moments", "rules", "graph", "importers", "engine"),
     *("head", "prediction", "decide", "report", "converted", "conversion"),
     *("baselines", "metrics", "calibration", "storage", "exporters", "tables", "pages", "command"),

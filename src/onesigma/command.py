@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -66,8 +67,9 @@ def add_switch(parser: Parser, name: str, what: str) -> None:
 
 
 def add_file(parser: Parser, *names: str, what: str, **settings: Any) -> None:
-    """A file, or a folder if ``metavar`` says so."""
-    parser.add_argument(*names, type=Path, help=what, **{"metavar": "FILE"} | settings)
+    """A file, unless ``settings`` say otherwise."""
+    given: dict[str, Any] = {"metavar": "FILE", "type": Path} | settings
+    parser.add_argument(*names, help=what, **given)
 
 
 def add_json(parser: argparse.ArgumentParser, what: str = "print the figures as JSON") -> None:
@@ -91,7 +93,14 @@ def show_progress(steps: Iterable[Step], label: str = "Monte Carlo") -> Iterable
 def add_output(parser: argparse.ArgumentParser, what: str, default: str | None = None) -> None:
     """A folder to write to."""
     what = what if default is None else f"{what}; default: {default}"
-    add_file(parser, "-o", "--output", what=what, metavar="FOLDER", default=default)
+    folder: Any = {"metavar": "FOLDER", "type": _parse_folder}
+    add_file(parser, "-o", "--output", what=what, default=default, **folder)
+
+
+def _parse_folder(text: str) -> Path:
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder")
+    return Path(text)
 
 
 def add_dropout(parser: Parser) -> None:
@@ -146,6 +155,7 @@ def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
         task=args.task,
         mean=args.mean,
         variance=args.variance,
+        check=not getattr(args, "no_check", False),
     )
 
 

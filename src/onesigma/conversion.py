@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma import head
+from onesigma.arguments import typed
 from onesigma.converted import Converted, Settings, with_prior
 from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
@@ -35,6 +36,7 @@ _PRIOR = "input_variance"
 TASKS = tuple(OUTPUTS)
 
 
+@typed
 def convert(
     model: nn.Module,
     example_input: Tensor | tuple[Tensor, ...],

@@ -89,7 +89,9 @@ class Settings:
             "input_dtypes": tuple(content["input_dtypes"]),
             "corrections": decode_corrections(content["corrections"]),
             "shift": None if shift is None else torch.tensor(shift, dtype=torch.float64),
-            "temperature": None if temperature is None else Temperature(**temperature),
+            "temperature": None
+            if temperature is None
+            else Temperature(float(temperature["value"])),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
         }
         return cls(**{**content, **values})

@@ -12,7 +12,7 @@ from onesigma.graph.flow import Flow, Step, adds_noise
 from onesigma.graph.locate import module_path, op_name, source_line
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RuleTable
-from onesigma.text_table import text_table
+from onesigma.text_table import printable, text_table
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,11 @@ class Report:
     @staticmethod
     def from_dict(content: dict[str, Any]) -> Report:
         return Report(
-            tuple(Site(**site) for site in content["sites"]),
-            tuple(Entry(**entry) for entry in content["entries"]),
-            tuple(content["notes"]),
+            tuple(
+                Site(**_texts(site) | {"rate": float(site["rate"])}) for site in content["sites"]
+            ),
+            tuple(Entry(**_texts(entry)) for entry in content["entries"]),
+            tuple(map(str, content["notes"])),
         )
 
     @property
@@ -80,7 +82,11 @@ class Report:
         text.append(text_table(("where", "source", "op", "rule", "status", "why"), rows))
         if self.notes:
             text += ["", *(f"note: {note}" for note in self.notes)]
-        return "\n".join(text)
+        return printable("\n".join(text))
+
+
+def _texts(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: str(value) for name, value in content.items()}
 
 
 def make_report(

@@ -1,14 +1,26 @@
-"""Tables for the terminal."""
+"""Text for the terminal: tables, and names from files that a terminal must not obey."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+# Control characters but for the line break, those that turn the direction of text, lone surrogates.
+_OBEYED = re.compile(
+    r"[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """The text with escapes in the place of what a terminal would obey and not show."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:
     """Columns as wide as they need to be; with ``numbers``, all but the first to the right."""
+    rows = [[printable(cell).replace("\n", "\\n") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

@@ -53,6 +53,33 @@ def test_names_are_kept_and_outputs_added(path, capsys):
     np.testing.assert_array_equal(answer.var, new["var"])
 
 
+@pytest.mark.parametrize("output", ["link.onnx", "link.safetensors", "firmware"])
+def test_where_it_is_written(path, output):
+    """A link stays, an old file keeps its permissions, what a killed run left is removed."""
+    (path.parent / "real").mkdir()
+    real = path.parent / "real" / (output if "." in output else "model.c")
+    real.touch(0o600)
+    leftover = real.with_name(f".{real.stem}.onesigma-0123abcd{real.suffix}")
+    leftover.touch()
+    link = path.parent / output
+    link.symlink_to(real if "." in output else real.parent)
+    line = ["convert", str(path), "--dropout", "every Relu=0.5", "-q"]
+    assert cli.main([*line, "-o", str(link)]) == 0
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert real.stat().st_size > 0
+    assert not leftover.exists()
+
+
+def test_devices(path, capsys):
+    line = ["convert", str(path), "--dropout", "every Relu=0.5"]
+    (path.parent / "nothing.onnx").symlink_to("/dev/null")
+    assert cli.main([*line, "-o", str(path.parent / "nothing.onnx")]) == 0
+    assert (path.parent / "nothing.onnx").is_symlink()
+    assert cli.main([*line, "-o", "/dev/null"]) == 1
+    assert "/dev/null is a file: give a folder" in capsys.readouterr().err
+
+
 def test_quiet_and_without_the_own_output(path, capfd):
     out = convert(path, "--dropout", "a=0.5", "--no-keep-output", "-q")
     captured = capfd.readouterr()
@@ -207,3 +234,20 @@ def test_a_torch_model_that_cannot_be_converted(arguments, message, torch_model,
     assert cli.main(arguments) == 1
     assert message in capsys.readouterr().err
     assert sorted(each for each in Path.cwd().iterdir() if each.name != "__pycache__") == before
+
+
+def test_names_from_the_file_are_shown_and_not_obeyed(tmp_path, capsys):
+    """In the table of inspect, in the report of convert, and in errors."""
+    hostile, escaped = "\x1b[2J\x9b\u202ea", r"\x1b[2J\x9b\u202ea"
+    made = classifier()
+    for each in made.graph.node:
+        each.name = f"{hostile}_{each.name}"
+    write(tmp_path / "m.onnx", made)
+    line = [str(tmp_path / "m.onnx"), "--dropout", "every Relu=0.5"]
+    assert cli.main(["inspect", *line]) == 0
+    assert cli.main(["convert", *line, "-o", str(tmp_path / "out.onnx")]) == 0
+    assert cli.main(["convert", *line[:1], "-o", str(tmp_path / "out.onnx")]) == 1
+    captured = capsys.readouterr()
+    assert escaped in captured.out
+    assert escaped in captured.err
+    assert not {"\x1b", "\x9b", "\u202e"} & set(captured.out + captured.err)

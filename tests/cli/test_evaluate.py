@@ -129,3 +129,9 @@ def test_a_report_that_cannot_be_made(arguments, says, folder, untimed, capsys):
     assert cli.main(arguments) == 1
     assert says in capsys.readouterr().err
     assert not Path("report.html").exists()
+
+
+def test_pictures_go_to_a_folder(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["audit", "model.safetensors", "data.npy", "--output", "/dev/null"])
+    assert "'/dev/null' is no folder" in capsys.readouterr().err

@@ -215,3 +215,32 @@ def test_a_malicious_pickle_does_not_run(folder, capsys):
     assert not Path("executed").exists()
     assert predict("model.pt", "data.csv", "--trust") == 1  # it holds no network
     assert Path("executed").exists()
+
+
+def test_where_the_answers_go(folder, capsys):
+    """A link stays, a device is written to, a circle of links is refused."""
+    (folder / "real").mkdir()
+    (folder / "link.csv").symlink_to("real/out.csv")
+    (folder / "nothing.csv").symlink_to("/dev/null")
+    (folder / "circle.csv").symlink_to("circle.csv")
+    for name, code in {"link.csv": 0, "nothing.csv": 0, "circle.csv": 1}.items():
+        assert predict("model.safetensors", "data.npy", "-o", name) == code
+    assert len(table((folder / "link.csv").read_text())) == len(X)
+    assert (folder / "link.csv").is_symlink()
+    assert (folder / "nothing.csv").is_symlink()
+    assert "leads in a circle" in capsys.readouterr().err
+
+
+def test_a_file_that_another_tool_changed(converted, folder, capsys):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    onesigma.export(converted, folder / "out.onnx")
+    changed = onnx.load("out.onnx")
+    changed.producer_name = "a tool that optimises"
+    onnx.save(changed, "changed.onnx")
+    assert predict("out.onnx", "data.npy") == 0
+    expected = capsys.readouterr().out
+    assert predict("changed.onnx", "data.npy") == 1
+    assert "--no-check" in capsys.readouterr().err
+    assert predict("changed.onnx", "data.npy", "--no-check") == 0
+    assert capsys.readouterr().out == expected

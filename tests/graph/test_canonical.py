@@ -47,6 +47,56 @@ def test_second_names(name):
     assert all(op in RULES for op in ops)
 
 
+class Addmm(nn.Module):
+    """A linear layer as some programs write it."""
+
+    def __init__(self, turned) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.turned = nn.Linear(6, 3), turned
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.dropout(x.mean(1), 0.3, self.training)
+        if self.turned is None:
+            return self.layer(x)
+        return torch.addmm(self.layer.bias, x, self.turned(self.layer.weight))
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        lambda w: w.t(),
+        lambda w: w.T,
+        lambda w: w.transpose(1, 0),
+        lambda w: w.permute(1, 0),
+        lambda w: w.reshape(6, 3),
+    ],
+)
+def test_addmm_is_the_linear_layer_that_it_computes(turned):
+    model = Addmm(turned).eval()
+    converted = onesigma.convert(model, X, covariance=True)
+    assert [e.op for e in converted.report.entries if e.status != "certain"][1:] == ["aten.linear"]
+    assert converted.settings.covariance
+    assert torch.equal(converted.source(X)[0], model(X))
+    if turned(model.layer.weight).stride() == (1, 6):
+        plain = onesigma.convert(Addmm(None).eval(), X, covariance=True)
+        assert torch.equal(converted(X).probs, plain(X).probs)
+
+
+def test_addmm_of_something_else_stays():
+    """What is added has a row per sample, or factors: then it is no linear layer."""
+    ones, rows = torch.ones(6, 3), torch.ones(3, 3)
+    for added in (
+        lambda x: torch.addmm(rows, x[:, 1], ones),
+        lambda x: torch.addmm(rows[0], x[:, 1], ones, alpha=2),
+    ):
+        report = onesigma.convert(Applied(added).eval(), X, task="regression").report
+        assert "aten.addmm" in {entry.op for entry in report.entries}
+    uncertain = Applied(lambda x: torch.addmm(x[:, 0, :3], x[:, 1], ones)).eval()
+    with pytest.raises(onesigma.UnsupportedOp, match=r"aten\.addmm.*Write it as b \+ x @ w"):
+        onesigma.convert(uncertain, X)
+
+
 def test_conversions_that_convert_nothing_are_dropped():
     """They would hold a model that is made double to float32."""
     model = Applied(lambda x: x.to(torch.float32).to("cpu", torch.float32).mean(2)).eval()

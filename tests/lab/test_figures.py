@@ -6,6 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from onesigma.calibration.comparison import LayerAudit
+from onesigma.errors import FileError
 from onesigma.lab.figures import draw_audit, save
 
 
@@ -34,7 +35,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path, monkeypatch):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(FileError, match="No space"):
         save(figure(), tmp_path / "a.png")
     assert (tmp_path / "a.svg").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "a.svg"]

@@ -54,6 +54,13 @@ def first_order(x: Gaussian) -> Gaussian:
     return Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
 
 
+def test_a_mistake_in_a_rule_is_shown_as_it_is():
+    """It is not taken for a weight that is uncertain."""
+    onesigma.rule(aten.sin.default)(lambda x: x.nonsense)
+    with pytest.raises(AttributeError, match="nonsense"):
+        onesigma.convert(network(), torch.zeros(2, 6))
+
+
 def test_a_second_rule_is_an_error():
     with pytest.raises(ValueError, match="replace=True"):
         RULES.add(aten.relu.default)(Rule(nothing, "own"))

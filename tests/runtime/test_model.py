@@ -1,5 +1,6 @@
 """``onesigma.runtime``: an exported file with numpy and onnxruntime alone."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from torch import nn
 
 import onesigma
 from onesigma import FileError, InputError, ModelError, PackageError, runtime
-from onesigma.runtime.model import is_exported
+from onesigma.runtime.model import FORMAT, is_exported, seal
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -104,37 +105,105 @@ def test_truncated_anywhere(path, share, tmp_path):
 
 
 def test_a_cut_between_two_fields_is_noticed_too(path, tmp_path):
-    """There protobuf sees no error; but our metadata come last, so they are gone."""
+    """There protobuf sees no error; but our entries come last, so they are gone."""
     content = path.read_bytes()
     whole = onnx.load_from_string(content)
     del whole.metadata_props[:]
     assert content.startswith(whole.SerializeToString())
     cut = tmp_path / "cut.onnx"
     cut.write_bytes(whole.SerializeToString())
-    with pytest.raises(FileError, match="no onesigma metadata"):
-        runtime.load(cut)
+    for check in (True, False):
+        with pytest.raises(FileError, match="no onesigma metadata"):
+            runtime.load(cut, check=check)
+
+
+def test_any_flipped_bit_is_an_error(path, tmp_path):
+    content, other = path.read_bytes(), tmp_path / "m.onnx"
+    for place in range(0, len(content), 7):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        other.write_bytes(flipped)
+        with pytest.raises(FileError, match=r"m\.onnx is not as onesigma\.export wrote it"):
+            runtime.load(other)
+
+
+def test_bytes_added_behind_the_digest_are_an_error(path, tmp_path):
+    other = tmp_path / "m.onnx"
+    other.write_bytes(path.read_bytes() + onnx.ModelProto(producer_name="tool").SerializeToString())
+    with pytest.raises(FileError, match="its SHA-256 differs"):
+        runtime.load(other)
+
+
+def test_a_file_that_another_tool_changed_is_taken_if_that_is_meant(path, tmp_path):
+    other = onnx.load(path)
+    other.producer_name = "a tool that optimises"
+    onnx.save(other, tmp_path / "m.onnx")
+    with pytest.raises(FileError, match=r"another tool changed it.*check=False"):
+        runtime.load(tmp_path / "m.onnx")
+    answer = runtime.load(tmp_path / "m.onnx", check=False)(X.numpy())
+    np.testing.assert_array_equal(answer.probs, runtime.load(path)(X.numpy()).probs)
+
+
+def test_weights_may_lie_in_a_file_of_their_own_if_that_is_meant(path, tmp_path):
+    onnx.save(onnx.load(path), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=100)
+    with pytest.raises(FileError, match="SHA-256"):
+        runtime.load(tmp_path / "m.onnx")
+    answer = runtime.load(tmp_path / "m.onnx", check=False)(X.numpy())
+    np.testing.assert_array_equal(answer.probs, runtime.load(path)(X.numpy()).probs)
+
+
+def test_any_reader_of_onnx_sees_the_digest(path):
+    content = path.read_bytes()
+    key, digest = onnx.load(path).metadata_props[-1].key, hashlib.sha256(content[:-85]).hexdigest()
+    assert (key, content[-64:].decode()) == ("onesigma.sha256", digest)
+    assert onnx.load(path).metadata_props[-1].value == digest
+
+
+def test_a_file_from_before_the_digest_says_so(path, tmp_path):
+    old = onnx.load(path)
+    old.metadata_props[0].value = old.metadata_props[0].value.replace('"format": 2', '"format": 1')
+    del old.metadata_props[1]
+    onnx.save(old, tmp_path / "m.onnx")
+    with pytest.raises(FileError, match=r"has format 1, which had no SHA-256. Export it again"):
+        runtime.load(tmp_path / "m.onnx")
+    with pytest.raises(FileError, match=r"has format 1, this version of onesigma reads 2"):
+        runtime.load(tmp_path / "m.onnx", check=False)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("content", "message"),
     [
         ("{", "damaged"),
-        ("[]", "damaged"),
-        ("{}", "damaged"),
-        (json.dumps({"format": 99}), "format 99"),
+        ([], "damaged"),
+        ({}, "damaged"),
+        ({"format": 99}, "format 99"),
         ("[" * 100_000, "damaged"),
-        (json.dumps({"format": 1}), "do not fit its graph"),
-        (json.dumps({"format": 1, "class_dim": 1, "outputs": ["mean"]}), "do not fit"),
-        (json.dumps({"format": 1, "class_dim": 1, "outputs": {"mean": "mean"}}), "do not fit"),
-        (json.dumps({"format": 1, "class_dim": 1, "class_names": [3]}), "do not fit"),
+        ({"format": FORMAT}, "do not fit its graph"),
+        ({"format": FORMAT, "class_dim": 1, "outputs": ["mean"]}, "do not fit"),
+        ({"format": FORMAT, "class_dim": 1, "outputs": {"mean": "mean"}}, "do not fit"),
+        ({"format": FORMAT, "class_dim": 1, "class_names": [3]}, "do not fit"),
     ],
 )
-def test_metadata_that_are_not_ours(path, text, message, tmp_path):
+def test_metadata_that_are_not_ours(path, content, message, tmp_path):
+    """By someone who knows how the digest is made."""
     other = onnx.load(path)
+    del other.metadata_props[1]
+    text = content if isinstance(content, str) else json.dumps(content)
     other.metadata_props[0].value = text
-    onnx.save(other, tmp_path / "m.onnx")
+    (tmp_path / "m.onnx").write_bytes(seal(other.SerializeToString()))
     with pytest.raises(FileError, match=message):
         runtime.load(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("word", [b"walk", b"onesigma\x12", b"batch", b"mean", b"input"])
+def test_text_that_is_no_utf8(path, word, tmp_path, capfd):
+    """Class names, keys, sizes and names of tensors."""
+    content = path.read_bytes()[:-85]
+    assert word in content
+    (tmp_path / "m.onnx").write_bytes(seal(content.replace(word, b"\xff\xfe" + word[2:])))
+    with pytest.raises(FileError, match=r"m\.onnx .*utf-8"):
+        runtime.load(tmp_path / "m.onnx")
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize("location", ["../secret.bin", "{}/secret.bin", "link.bin"])
@@ -150,8 +219,8 @@ def test_weights_outside_the_folder_are_not_read(path, location, tmp_path):
     weight.data_location = onnx.TensorProto.EXTERNAL
     weight.external_data.add(key="location", value=location.format(tmp_path))
     (folder / "m.onnx").write_bytes(other.SerializeToString())
-    with pytest.raises(FileError, match=r"m\.onnx"):
-        runtime.load(folder / "m.onnx")
+    with pytest.raises(FileError, match=r"m\.onnx cannot be read"):
+        runtime.load(folder / "m.onnx", check=False)
 
 
 def test_a_failure_of_the_runtime_is_an_error_of_ours():
@@ -179,6 +248,9 @@ def test_onnxruntime_is_asked_for_by_name(path, monkeypatch):
 def test_an_exported_file_is_told_from_others(path, tmp_path):
     other = onnx.load(path)
     assert is_exported(path)
+    del other.metadata_props[0]
+    onnx.save(other, tmp_path / "m.onnx")
+    assert is_exported(tmp_path / "m.onnx")  # one entry is damaged: it is still no other's file
     other.metadata_props[0].key = "somebody"
     other.doc_string = "not of onesigma"
     onnx.save(other, tmp_path / "m.onnx")

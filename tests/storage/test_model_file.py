@@ -178,7 +178,7 @@ def test_failure_leaves_the_old_file(saved, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("onesigma.storage.tensor_file.save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(FileError, match="disk full"):
         onesigma.save(saved[0], path)
     assert path.read_bytes() == saved[1].read_bytes()
     assert list(tmp_path.iterdir()) == [path]
@@ -268,6 +268,10 @@ def set_rule(**changes):
     return lambda content: content["settings"].update(abstain=rule | changes)
 
 
+def set_setting(**changes):
+    return lambda content: content["settings"].update(changes)
+
+
 def set_temperature(value):
     return lambda content: content["settings"].update(temperature={"value": value})
 
@@ -310,6 +314,17 @@ MALICE = {
     "deep_nesting": deep,
     "no_settings": lambda content: content.pop("settings"),
     "foreign_setting": lambda content: content["settings"].update(surprise=1),
+    "dtype_of_an_input": set_setting(input_dtypes=["nonsense"]),
+    "module_for_a_dtype": set_setting(input_dtypes=["nn"]),
+    "no_dtypes": set_setting(input_dtypes=[]),
+    "shape_in_words": set_setting(input_shapes=[[None, "x"]]),
+    "shape_that_does_not_fit": set_setting(input_shapes=[[None, 2]]),
+    "shape_beyond_all_memory": set_setting(input_shapes=[[None, 10**12]]),
+    "another_task": set_setting(task="regression"),
+    "task_that_is_none": set_setting(task=3),
+    "class_dim_in_words": set_setting(class_dim="a"),
+    "class_dim_of_the_batch": set_setting(class_dim=0),
+    "op_that_does_not_fit": lambda content: call(content).update(args=[3]),
     "negative_temperature": set_temperature(-1.0),
     "temperature_in_words": set_temperature("hot"),
     "rule_on_another_score": set_rule(score="__class__"),

@@ -1,6 +1,7 @@
 """Predictions as tables: what the columns hold, and that files appear whole or not at all."""
 
 import csv
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -104,3 +105,30 @@ def test_standard_output(capsys):
 def test_where_it_cannot_be_written(name, says, tmp_path):
     with pytest.raises(InputError, match=says), table_writer(tmp_path / name):
         pass
+
+
+HOSTILE = {
+    "=1+1": "'=1+1",
+    "+cmd": "'+cmd",
+    "-x": "'-x",
+    "@SUM(A1)": "'@SUM(A1)",
+    "\t=1": r"'\t=1",
+    "\r=1": r"'\r=1",
+    "\x1b[2J": r"\x1b[2J",
+    "a\rb": r"a\rb",
+    **{each: each for each in ("-0.5", "+3", "walk", "a=b", "two\nlines", "a,b", "")},
+}
+
+
+def test_class_names_are_text_for_spreadsheets_and_terminals(tmp_path, capsys):
+    """None is computed, none is obeyed; numbers stay numbers."""
+    table = {"label": list(HOSTILE), "=m": [-0.5] * len(HOSTILE), "index": [-1] * len(HOSTILE)}
+    for path in (tmp_path / "a.csv", None):
+        with table_writer(path) as write:
+            write(table)
+    text = (tmp_path / "a.csv").read_bytes().decode()
+    assert capsys.readouterr().out == text
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert header == ["label", "'=m", "index"]
+    assert [row[0] for row in rows] == list(HOSTILE.values())
+    assert {tuple(row[1:]) for row in rows} == {("-0.5", "-1")}

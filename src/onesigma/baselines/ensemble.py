@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from onesigma.arguments import typed
 from onesigma.baselines.backbone import Backbone, Totals, backbone
 from onesigma.errors import InputError
 from onesigma.prediction import Prediction
 
 
+@typed
 def ensemble(
     models: Iterable[nn.Module], *, task: str = "classification", class_dim: int | None = None
 ) -> Ensemble:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
+from onesigma.arguments import typed
 from onesigma.baselines.backbone import Original, Totals, check_task, original
 from onesigma.errors import InputError, NoRandomness
 from onesigma.graph.capture import is_site, shared_copy
@@ -21,6 +22,7 @@ from onesigma.prediction import Prediction
 from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
 
 
+@typed
 def mc_dropout(
     model: nn.Module,
     passes: int = 30,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
+from onesigma.arguments import typed
 from onesigma.calibration.comparison import divergence, layers_of
 from onesigma.calibration.fitter import Fitter, is_fitted
 from onesigma.calibration.observation import (
@@ -38,6 +39,7 @@ _SEEN = 1e-12  # of the largest variance: below it an output counts as certain
 MAX_FEATURES = 2048
 
 
+@typed
 def calibrate(
     converted: Converted,
     inputs: Inputs,

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, fx
 
 from onesigma import head
+from onesigma.arguments import typed
 from onesigma.calibration.observation import Moments, Observed, Progress, observe, silent
 from onesigma.converted import Converted, Inputs
 from onesigma.engine import Engine
 from onesigma.errors import InputError
 from onesigma.prediction import Prediction
 from onesigma.report import Entry
-from onesigma.text_table import text_table
+from onesigma.text_table import printable, text_table
 from onesigma.values.gaussian import Gaussian, Uncertain
 
 _SEEN = 1e-6  # of a layer's typical MC std: below it an element counts as certain
@@ -125,7 +126,7 @@ class Audit:
             "mean error in MC standard deviations; std ratio 1 is perfect, below 1 is too sure "
             f"(± {self.ratio_noise:.3f} from the passes)",
         ]
-        return "\n".join([*lines, *self._output_lines(), *self._advice()])
+        return printable("\n".join([*lines, *self._output_lines(), *self._advice()]))
 
     def _output_lines(self) -> list[str]:
         if self.output is None:
@@ -168,6 +169,7 @@ class Audit:
         ]
 
 
+@typed
 def audit(
     converted: Converted,
     inputs: Inputs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ def _check_output(args: argparse.Namespace) -> None:
     """Refuse what cannot be written before the work of making it."""
     from onesigma.exporters.onnx.file import OPSET, check_target
 
-    if args.output.resolve() == Path(args.model).resolve():
+    if os.path.realpath(args.output) == os.path.realpath(args.model):
         raise InputError(f"{args.output} is the model itself: give the new file another name.")
     if args.output.suffix != ".safetensors":
         check_target(args.output, OPSET if args.opset is None else args.opset)

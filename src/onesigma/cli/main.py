@@ -15,6 +15,7 @@ from onesigma.cli.live import LIVE
 from onesigma.cli.predict import PREDICT
 from onesigma.command import Command, add_everywhere
 from onesigma.errors import OnesigmaError
+from onesigma.text_table import printable
 from onesigma.version import __version__
 
 EXTRAS = ("bench", "demo", "predict", "reproduce")  # commands with packages of their own
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.debug:
             raise
-        print(f"onesigma: {_explain(error, args.command)}", file=sys.stderr)
+        print(printable(f"onesigma: {_explain(error, args.command)}"), file=sys.stderr)
         return 1
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from onesigma.tables.answers import Table, table_writer, tabulate
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser, SAVED, EXPORTED)
+    what = "take a file of onesigma.export that another tool has changed"
+    command.add_switch(parser, "--no-check", what)
     command.add_samples(parser)
     what = ".csv or .parquet; default: CSV to standard output"
     command.add_file(parser, "-o", "--output", what=what)
@@ -36,7 +39,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    if args.output is not None and args.output.resolve() == args.data.resolve():
+    same = args.output is not None and os.path.realpath(args.output) == os.path.realpath(args.data)
+    if same:
         raise InputError(f"{args.output} is the data itself: give the answers another name.")
     summary = _Summary()
     unwanted = args.json and args.output is None

@@ -67,8 +67,9 @@ def make_answering(
     examples = _examples(converted, example_input)
     answer = converted(*examples)
     columns = list(answer.arrays())
-    inputs = tuple(input_names or _input_names(converted.source, columns))
-    plain_output = None if plain is None else plain[0]
+    inputs = tuple(_input_names(converted.source, columns) if input_names is None else input_names)
+    plain_output = None if plain is None else _name_of(plain)
+    _require_texts("input_names", inputs, len(examples))
     outputs = _output_names(columns, inputs, plain_output)
     graph = _trace(converted, examples, columns.index("var"))
     if plain is not None:
@@ -123,6 +124,17 @@ def _output_names(
     if len({*taken, *names.values()}) < len(taken) + len(names):
         raise InputError(f"Names of inputs and outputs must differ: {', '.join(taken)}.")
     return names
+
+
+def _name_of(plain: tuple[str, nn.Module]) -> str:
+    if isinstance(plain, tuple | list) and len(plain) == 2 and isinstance(plain[0], str):
+        return plain[0]
+    raise InputError(f"plain={plain!r}: give a name and the original model.")
+
+
+def _require_texts(what: str, texts: Sequence[str], count: int) -> None:
+    if isinstance(texts, str) or list(map(type, texts)) != [str] * count:
+        raise InputError(f"{what}={texts!r}: {count} texts are needed.")
 
 
 class _Decided(nn.Module):
@@ -240,6 +252,4 @@ def _input_std(input_var: Tensor | None) -> float | list[float] | dict[str, floa
 def _require_names_of_classes(names: Sequence[str], answer: Prediction) -> None:
     if answer.probs is None:
         raise InputError("A regression model has no classes to name.")
-    classes = answer.probs.shape[answer.class_dim]
-    if isinstance(names, str) or len(names) != classes:
-        raise InputError(f"class_names: {classes} names are needed, one per class; got {names!r}.")
+    _require_texts("class_names", names, answer.probs.shape[answer.class_dim])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from onesigma.arguments import typed
 from onesigma.converted import Converted, Inputs
 from onesigma.errors import InputError
 from onesigma.exporters.agreement import compare
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from onesigma.exporters.c import Generated
 
 
+@typed
 def export(
     converted: Converted,
     path: str | Path,
@@ -101,4 +104,7 @@ def _shapes(
     if given is None:
         return [tuple(1 if n is None else n for n in shape) for shape in known]
     shapes: Any = [given] if all(isinstance(n, int) for n in given) else given
-    return [tuple(shape) for shape in shapes]
+    try:
+        return [tuple(map(index, shape)) for shape in shapes]
+    except TypeError as error:
+        raise InputError(f"input_shape={given!r}: sizes are whole numbers ({error}).") from error

@@ -3,7 +3,8 @@
 1. PyTorch has second names for some ops (``torch.subtract``); the rules know the first.
 2. A conversion to the dtype and device that a tensor has already is dropped. It would do nothing
    but hold a model that is moved, or made double, to what it was captured in.
-3. Dropout that is on in eval mode is switched off: the graph is the network without noise.
+3. ``addmm`` with a bias per column is the linear layer that it computes, to the last bit.
+4. Dropout that is on in eval mode is switched off: the graph is the network without noise.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ _FIRST_NAMES: dict[Any, Any] = {
 }
 
 
+# Ways to turn a matrix, with the arguments that do so.
+_TURNS: dict[Any, list[tuple[Any, ...]]] = {
+    aten.t.default: [()],
+    aten.numpy_T.default: [()],
+    aten.transpose.int: [(0, 1), (1, 0), (-1, -2), (-2, -1)],
+    aten.permute.default: [([1, 0],)],
+}
 _CONVERSIONS = (aten.to.device, aten.to.dtype, aten.to.dtype_layout)
 
 
@@ -52,9 +60,24 @@ def canonical(module: fx.GraphModule) -> None:
             module.graph.erase_node(node)
             continue
         node.target = _FIRST_NAMES.get(node.target, node.target)
+        if node.target is aten.addmm.default and not node.kwargs:
+            _make_linear(module.graph, node)
         if is_site(node):
             node.args = (*node.args[: RATE_ARGUMENT + 1], False)
+    module.graph.eliminate_dead_code()
     module.recompile()
+
+
+def _make_linear(graph: fx.Graph, node: fx.Node) -> None:
+    bias, x, weight = (n for n in node.args if isinstance(n, fx.Node))
+    if bias.meta["val"].dim() != 1:
+        return
+    turned = weight.args[0]
+    if weight.args[1:] not in _TURNS.get(weight.target, []):
+        with graph.inserting_before(node):
+            turned = graph.call_function(aten.t.default, (weight,))
+        turned.meta = {**weight.meta, "val": weight.meta["val"].t()}
+    node.target, node.args = aten.linear.default, (x, turned, bias)
 
 
 def _converts_nothing(node: fx.Node) -> bool:

@@ -50,6 +50,8 @@ class Captured:
 
 def capture(model: nn.Module, example_input: Any) -> Captured:
     """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"The model is a {type(model).__name__}, no nn.Module.")
     notes = list(getattr(model, "notes", ()))
     _require_finite(model)
     shared, dtype = shared_copy(model).eval(), _compute_dtype(model)

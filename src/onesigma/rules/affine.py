@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from onesigma.errors import UnsupportedOp
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import Factors, Gain, Together, constant
 from onesigma.rules.table import (
@@ -137,6 +138,8 @@ for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
 def addmm(
     bias: Tensor, x: Uncertain, weight: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Gaussian:
-    """Matrix product plus a certain bias, β b + α x w, as ``linear``."""
+    """Matrix product plus a certain term, β b + α x w; one b per column makes it ``linear``."""
+    if isinstance(bias, Uncertain):
+        raise UnsupportedOp("what is added is uncertain. Write it as b + x @ w.")
     mean = aten.addmm.default(bias, x.mean, weight, beta=beta, alpha=alpha)
     return Gaussian(mean, alpha * alpha * aten.mm.default(x.var, weight * weight))

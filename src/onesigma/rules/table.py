@@ -23,7 +23,7 @@ from torch import Tensor
 from onesigma.errors import UnsupportedOp
 from onesigma.registry import Registry
 from onesigma.rules.corrections import Correction, Gain, constant
-from onesigma.values.gaussian import Gaussian, Uncertain
+from onesigma.values.gaussian import Gaussian, Uncertain, is_uncertain
 
 Op: TypeAlias = Callable[..., Any]
 RuleFunction: TypeAlias = Callable[..., Any]
@@ -110,7 +110,15 @@ class Rule:
         if self.function is None:
             raise UnsupportedOp(self.note)
         keywords = {each.keyword: each for each in corrections if each.keyword}
-        value = self.function(*args, **kwargs, **keywords)
+        try:
+            value = self.function(*args, **kwargs, **keywords)
+        except (AttributeError, RuntimeError, TypeError) as error:
+            if is_uncertain(args[:1]) and not is_uncertain((args[1:], dict(kwargs))):
+                raise
+            raise UnsupportedOp(
+                "no rule for an uncertain weight, bias or parameter, as in DropConnect. Apply the "
+                "dropout to what goes into the layer."
+            ) from error
         for each in corrections:
             if isinstance(each, Gain) and isinstance(value, Uncertain):
                 value = value.scaled(constant(each.factor, value.mean), value.mean)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -12,13 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.answer import Answer
+from onesigma.arguments import typed
 from onesigma.errors import FileError, InputError, ModelError, PackageError
 
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
-FORMAT = 1
+FORMAT = 2
 
-# The start of that entry as protobuf writes it: field 1 is the key, field 2 the value.
-_MARK = bytes([0x0A, len(METADATA_KEY)]) + METADATA_KEY.encode() + bytes([0x12])
+# How protobuf writes the start of that entry: field 1 is the key, field 2 the value.
+_MARK = b"\x0a\x08onesigma\x12"
+# And the start of the file's last entry (field 14, 83 bytes): the SHA-256 of all before it.
+_SEAL = b"\x72\x53\x0a\x0fonesigma.sha256\x12\x40"
+_SEAL_SIZE = len(_SEAL) + 64
 _DTYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -55,6 +60,7 @@ class Model:
 
     Attributes:
         metadata: what ``onesigma.export`` wrote: noise sites, gains, prior, settings.
+        input_shapes: the shape of each input; None stands for any batch.
     """
 
     def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
@@ -62,17 +68,15 @@ class Model:
         self._inputs = session.get_inputs()
         self._outputs = _output_names(session, metadata)
         self.metadata = metadata
+        self.input_shapes: list[tuple[int | None, ...]] = [
+            tuple(n if isinstance(n, int) else None for n in x.shape) for x in self._inputs
+        ]
 
     @property
     def class_names(self) -> list[str] | None:
         """The names given to ``onesigma.export``, or None."""
         names: list[str] | None = self.metadata.get("class_names")
         return names
-
-    @property
-    def input_shapes(self) -> list[tuple[int | None, ...]]:
-        """The shape of each input; None stands for any batch."""
-        return [tuple(n if isinstance(n, int) else None for n in x.shape) for x in self._inputs]
 
     def __call__(self, *inputs: npt.NDArray[Any]) -> Prediction:
         """Answer a batch.
@@ -95,15 +99,18 @@ class Model:
         return Prediction(**values, class_dim=self.metadata["class_dim"])
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Model:
+@typed
+def load(path: str | Path, *, threads: int | None = None, check: bool = True) -> Model:
     """Open a file that ``onesigma.export`` wrote.
 
     Args:
         path: the ``.onnx`` file.
         threads: how many threads one call may use; by default, one per core.
+        check: False takes a file that another tool has changed, to quantise or optimise it. Damage
+            is not noticed then.
 
     Raises:
-        FileError: the file is missing, damaged, or was not written by ``onesigma.export``.
+        FileError: the file is missing, damaged, changed, or was not written by ``onesigma.export``.
         PackageError: onnxruntime is not installed.
     """
     path = Path(path)
@@ -111,16 +118,42 @@ def load(path: str | Path, *, threads: int | None = None) -> Model:
         raise InputError(f"threads={threads}: at least one is needed.")
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
-    session = _open_session(path, threads)
-    return Model(session, _read_metadata(path, session))
+    # What is checked is what runs: the bytes. By its path a file may have weights beside it.
+    session = _open_session(path, _read_sealed(path) if check else str(path), threads)
+    try:
+        return Model(session, _read_metadata(path, session))
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path.name} holds text that is no UTF-8: {error}.") from error
 
 
 def is_exported(path: Path) -> bool:
-    """Whether the file carries the metadata of ``onesigma.export``; it is searched, not parsed."""
-    return _MARK in path.read_bytes()
+    """Whether the file carries an entry of ``onesigma.export``; it is searched, not parsed."""
+    content = path.read_bytes()
+    return _MARK in content or _SEAL in content
 
 
-def _open_session(path: Path, threads: int | None) -> Any:
+def seal(content: bytes) -> bytes:
+    """The model with its last entry: the SHA-256 of every byte before it."""
+    return content + _SEAL + hashlib.sha256(content).hexdigest().encode()
+
+
+def _read_sealed(path: Path) -> bytes:
+    content = path.read_bytes()
+    if content == seal(content[:-_SEAL_SIZE]):
+        return content
+    if _MARK not in content and _SEAL not in content:
+        raise FileError(
+            f"{path.name} carries no onesigma metadata: onesigma.export did not write it, or it is "
+            "cut short. Convert and export the model first."
+        )
+    raise FileError(
+        f"{path.name} is not as onesigma.export wrote it: its SHA-256 differs or is missing. It is "
+        "damaged, or another tool changed it, or it has format 1, which had no SHA-256. Export it "
+        "again. If the change is meant, open it with check=False (onesigma predict --no-check)."
+    )
+
+
+def _open_session(path: Path, source: bytes | str, threads: int | None) -> Any:
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ModuleNotFoundError as error:
@@ -131,7 +164,9 @@ def _open_session(path: Path, threads: int | None) -> Any:
     options.intra_op_num_threads = threads or 0  # 0: one per core
     options.log_severity_level = 4  # errors are raised
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
     except Exception as error:  # each of its failures is a class of its own
         raise FileError(
             f"{path.name} cannot be read as an ONNX model, it may be truncated: {error}"

@@ -10,10 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from onesigma.arguments import typed
 from onesigma.converted import Converted, Settings
 from onesigma.errors import FileError
+from onesigma.graph.capture import quiet
 from onesigma.report import Report
 from onesigma.storage import tensor_file
 from onesigma.storage.graph_json import decode_graph, encode_graph, referenced_tensors
@@ -23,6 +27,7 @@ _KIND = "converted model"
 _PRIOR = "input_var"
 
 
+@typed
 def save(converted: Converted, path: str | Path) -> None:
     """Write a converted model to one ``.safetensors`` file, whole or not at all."""
     tensors: dict[str, Tensor] = {}
@@ -42,6 +47,7 @@ def save(converted: Converted, path: str | Path) -> None:
     tensor_file.write(Path(path), _KIND, tensors, content)
 
 
+@typed
 def load(path: str | Path) -> Converted:
     """Read what ``save`` wrote. Runs no code from the file.
 
@@ -86,7 +92,23 @@ def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
     _require_accepted(modules["source"].graph, settings)
     report = Report.from_dict(content["report"])
     prior = owned.get(_PRIOR)
-    return Converted(modules["network"], modules["source"], report, settings, prior).eval()
+    return _tried(Converted(modules["network"], modules["source"], report, settings, prior).eval())
+
+
+@torch.no_grad()
+def _tried(model: Converted) -> Converted:
+    """Run it once, on shapes alone: a forged graph may fail at any op, and here that is told."""
+    settings = model.settings
+    sizes = [[2 if n is None else n for n in shape] for shape in settings.input_shapes]
+    kinds = zip(sizes, settings.dtypes, strict=True)
+    with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [torch.zeros(size, dtype=dtype) for size, dtype in kinds]
+        answer, (plain,) = model.answer(*inputs), model.source(*inputs)
+        one = plain.select(settings.class_dim, 0)
+    entropy = one if answer.entropy is None else answer.entropy
+    if (plain.shape, one.shape) != (answer.mean.shape, entropy.shape):
+        raise FileError("its answers have another shape than its settings say")
+    return model
 
 
 def _require_accepted(source: fx.Graph, settings: Settings) -> None:

@@ -76,6 +76,7 @@ def open_model(
     mean: str | None = None,
     variance: str | None = None,
     threads: int | None = None,
+    check: bool = True,
 ) -> Opened:
     """Open a model, and convert it unless it is converted already.
 
@@ -91,6 +92,7 @@ def open_model(
         mean: see ``convert``.
         variance: see ``convert``.
         threads: of ONNX Runtime, for a file of ``onesigma.export``; default: one per core.
+        check: for a file of ``onesigma.export``, see ``runtime.load``.
 
     Raises:
         FileError: absent, damaged, needs ``trust``, or the weights are not the network's.
@@ -107,7 +109,9 @@ def open_model(
             raise InputError(
                 f"{name} is converted already: {', '.join(used)} would change nothing."
             )
-        return _open_exported(name, threads) if _suffix(name) == ".onnx" else _open_saved(name)
+        if _suffix(name) != ".onnx":
+            return _open_saved(name)
+        return _open_exported(name, threads, check)
     import torch
 
     from onesigma.conversion import convert
@@ -203,8 +207,8 @@ def _open_saved(name: str) -> Opened:
         ) from error
 
 
-def _open_exported(name: str, threads: int | None) -> Opened:
-    model = runtime.load(name, threads=threads)
+def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
+    model = runtime.load(name, threads=threads, check=check)
     shape, *others = model.input_shapes
     if others:
         raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")

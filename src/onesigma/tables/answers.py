@@ -12,10 +12,12 @@ from typing import Any, TextIO, TypeAlias
 from onesigma.errors import InputError, ModelError
 from onesigma.runtime import Prediction
 from onesigma.storage.atomic import replacing
-from onesigma.tables.files import import_pyarrow
+from onesigma.tables.files import import_pyarrow, is_number
+from onesigma.text_table import printable
 
 Table: TypeAlias = dict[str, list[Any]]  # values by column
 Write: TypeAlias = Callable[[Table], None]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def tabulate(
@@ -98,10 +100,17 @@ def _append_to_csv(stream: TextIO) -> Write:
     def write(table: Table) -> None:
         if not header:
             header.extend(table)
-            writer.writerow(header)
+            writer.writerow(map(cell, header))
         for row in zip(*table.values(), strict=True):
-            # Six digits, which is what float32 has.
-            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in row])
+            writer.writerow(map(cell, row))
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, float):
+            return f"{value:.6g}"  # which is what float32 has
+        if not isinstance(value, str):
+            return value
+        # A spreadsheet would compute these; the apostrophe tells it that they are text.
+        return "'" * (value[:1] in _FORMULA and not is_number(value)) + printable(value)
 
     return write
 

@@ -55,7 +55,8 @@ def assert_agrees(path: Path, converted: Converted, *inputs: Tensor) -> None:
 
 
 def metadata(path: Path) -> dict:
-    (entry,) = onnx.load(path).metadata_props
+    entry, digest = onnx.load(path).metadata_props
+    assert digest.key == "onesigma.sha256"
     assert entry.key == "onesigma"
     return json.loads(entry.value)
 

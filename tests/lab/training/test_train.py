@@ -117,7 +117,7 @@ def test_killed_while_writing_the_checkpoint_before_counts(uninterrupted, tmp_pa
     def full(*_args, **_kwargs):
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(FileError, match="disk full"):
         fit(
             path,
             on_epoch=lambda _: monkeypatch.setattr("onesigma.storage.tensor_file.save_file", full),
@@ -125,8 +125,8 @@ def test_killed_while_writing_the_checkpoint_before_counts(uninterrupted, tmp_pa
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == [unfinished_path(path)]
     # What a killed writer could not clean up is removed by the next.
-    (tmp_path / ".a.unfinished-12345678.safetensors").write_bytes(b"half")
-    (tmp_path / ".a-12345678.safetensors").write_bytes(b"half")
+    (tmp_path / ".a.unfinished.onesigma-12345678.safetensors").write_bytes(b"half")
+    (tmp_path / ".a.onesigma-12345678.safetensors").write_bytes(b"half")
     resumed = fit(path, on_epoch=lambda losses: writes.append(len(losses)))
     assert writes[0] == 2
     assert same(resumed, uninterrupted)

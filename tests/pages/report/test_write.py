@@ -8,6 +8,7 @@ import torch
 from pages.page_reader import Page
 from pages.report.small_reports import COST, HOSTILE, PASSES, labelled, regression
 
+from onesigma.errors import FileError
 from onesigma.pages.report.write import report_page, write
 
 WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
@@ -55,8 +56,8 @@ def test_names_are_text(text: str) -> None:
 def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
-    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
-    with pytest.raises(OSError, match="full"):
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(FileError, match="full"):
         write(labelled(), path)
     assert [f.read_text() for f in tmp_path.iterdir()] == ["old"]
 

@@ -17,7 +17,7 @@ from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.exporters.agreement import Agreement
 from onesigma.exporters.answering import Answering
 from onesigma.exporters.onnx import Interface, torch_writer
-from onesigma.runtime.model import METADATA_KEY
+from onesigma.runtime.model import METADATA_KEY, seal
 from onesigma.storage.atomic import replacing
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Exported:
 
 def write_model(model: ModelProto, path: Path, opset: int, agreement: Agreement) -> Exported:
     """Write the file, whole or not at all."""
-    content = model.SerializeToString()
+    content = seal(model.SerializeToString())
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     nodes = len(model.graph.node)

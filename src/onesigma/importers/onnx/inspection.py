@@ -18,7 +18,7 @@ from onesigma.importers.onnx.parse import OnnxGraph, parse, read_model
 from onesigma.importers.onnx.read import Reading, unknown_ops
 from onesigma.importers.onnx.rewrite import fuse
 from onesigma.rules import RULES
-from onesigma.text_table import text_table
+from onesigma.text_table import printable, text_table
 
 _HEAD = ("Softmax", "LogSoftmax")
 
@@ -50,7 +50,8 @@ class Inspection:
     def __str__(self) -> str:
         inputs, cells = ", ".join(self.inputs), [astuple(row) for row in self.rows]
         title = f"{self.file}: opset {self.opset}, input {inputs}, output {self.output}"
-        return f"{title}\n\n" + text_table(("node", "op", "output", "rule", "dropout"), cells)
+        table = text_table(("node", "op", "output", "rule", "dropout"), cells)
+        return f"{printable(title)}\n\n{table}"
 
 
 def inspect_onnx(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onesigma.arguments import typed
 from onesigma.errors import FileError, ModelError, OnesigmaError, UnsupportedOp
 from onesigma.importers.onnx.dropout_sites import Dropout, Rates, find_sites, no_dropout
 from onesigma.importers.onnx.module import OnnxModule
@@ -21,6 +22,7 @@ from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
 ROWS = 3  # of random inputs, for the comparison
 
 
+@typed
 def read_onnx(
     path: str | Path, *, dropout: Rates | None = None, channel_dropout: Rates | None = None
 ) -> OnnxModule:

@@ -30,7 +30,6 @@ from torch.nn import functional as F
 from onesigma.errors import FileError, InputError, ModelError
 from onesigma.lab.datasets.split import Split
 from onesigma.storage import tensor_file
-from onesigma.storage.atomic import remove_leftovers
 
 Build = Callable[[], nn.Module]
 OnEpoch = Callable[[Sequence[float]], None]
@@ -126,8 +125,6 @@ def train(
         key = f"{fingerprint(network, examples, validation, settings, augment)} {seed}"
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(path)
-            remove_leftovers(unfinished_path(path))
             if path.exists():
                 return _read_result(network, path, key)
         state = _State(network, settings, math.ceil(len(examples) / settings.batch))
