@@ -81,7 +81,8 @@ def convert(
     for name, value in chosen.items():
         _require_one_of(name, value, choices[name])
 
-    prepared = prepare(as_module(model), example_input, task, class_dim)
+    has_prior = input_std is not None
+    prepared = prepare(as_module(model), example_input, task, class_dim, prior=has_prior)
     source, prior = prepared.graph, _prior(input_std, prepared)
     settings = Settings(**chosen, draws=draws, sampling=sampling, **_inputs(prepared))
     rules = settings.rules
@@ -252,7 +253,13 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             means: Any = means_of(engine.fetch_args_kwargs_from_env(node))
             return _as_if_uncertain(node.target(*means[0], **means[1]))  # type: ignore[operator]
 
-    Engine(prepared.graph, rules, observer=note_refusal).run(*with_prior(prepared.examples, prior))
+    trial = Engine(prepared.graph, rules, observer=note_refusal)
+    try:
+        trial.run(*with_prior(prepared.examples, prior))
+    except Exception:
+        if not refusals:
+            raise
+        # Some op does not run on the mean of a refused one; what was heard so far is told.
     if refusals:
         title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
         raise UnsupportedOp("\n  ".join([title, *refusals]))

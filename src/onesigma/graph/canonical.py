@@ -1,14 +1,11 @@
-"""Canonical: one name for one op, and no conversion that converts nothing.
+"""Canonical: nothing in the graph that does nothing.
 
-1. PyTorch has second names for some ops (``torch.subtract``); the rules know the first.
-2. A conversion to the dtype and device that a tensor has already is dropped. It would do nothing
+1. A conversion to the dtype and device that a tensor has already is dropped. It would do nothing
    but hold a model that is moved, or made double, to what it was captured in.
-3. Dropout that is on in eval mode is switched off: the graph is the network without noise.
+2. Dropout that is on in eval mode is switched off: the graph is the network without noise.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import fx
@@ -18,32 +15,11 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 
 aten = torch.ops.aten
 
-_FIRST_NAMES: dict[Any, Any] = {
-    aten.absolute.default: aten.abs.default,
-    aten.clip.default: aten.clamp.default,
-    aten.concat.default: aten.cat.default,
-    aten.concatenate.default: aten.cat.default,
-    aten.divide.Scalar: aten.div.Scalar,
-    aten.divide.Tensor: aten.div.Tensor,
-    aten.divide_.Tensor: aten.div_.Tensor,
-    aten.moveaxis.int: aten.movedim.int,
-    aten.multiply.Scalar: aten.mul.Scalar,
-    aten.multiply.Tensor: aten.mul.Tensor,
-    aten.multiply_.Tensor: aten.mul_.Tensor,
-    aten.negative.default: aten.neg.default,
-    aten.subtract.Scalar: aten.sub.Scalar,
-    aten.subtract.Tensor: aten.sub.Tensor,
-    aten.subtract_.Tensor: aten.sub_.Tensor,
-    aten.swapaxes.default: aten.transpose.int,
-    aten.swapdims.default: aten.transpose.int,
-}
-
-
 _CONVERSIONS = (aten.to.device, aten.to.dtype, aten.to.dtype_layout)
 
 
 def canonical(module: fx.GraphModule) -> None:
-    """Rename and drop, in place."""
+    """Drop, in place."""
     for node in list(module.graph.nodes):
         if node.op != "call_function":
             continue
@@ -51,7 +27,6 @@ def canonical(module: fx.GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
             continue
-        node.target = _FIRST_NAMES.get(node.target, node.target)
         if is_site(node):
             node.args = (*node.args[: RATE_ARGUMENT + 1], False)
     module.recompile()

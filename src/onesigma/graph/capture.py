@@ -120,7 +120,10 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
 
 def shared_copy(model: ModuleT) -> ModuleT:
     """A copy of the module tree on the same parameters and buffers."""
-    tensors = {id(t): t for t in chain(model.parameters(), model.buffers())}
+    # Plain attributes too: the old weight_norm keeps a computed weight, which cannot be copied.
+    plain = (value for module in model.modules() for value in vars(module).values())
+    owned = chain(model.parameters(), model.buffers(), plain)
+    tensors = {id(t): t for t in owned if isinstance(t, Tensor)}
     try:
         return copy.deepcopy(model, tensors)
     except Exception as error:

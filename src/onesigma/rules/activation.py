@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onesigma.moments import functions
+from onesigma.moments import functions, positive
 from onesigma.moments.piecewise import Moments, piecewise_linear, relu
 from onesigma.moments.quadrature import SmoothFunction, smooth_moments
-from onesigma.rules.table import MomentFunction, Op, elementwise
+from onesigma.rules.table import ALWAYS_APPROXIMATE, MomentFunction, Op, elementwise
 
 aten = torch.ops.aten
 
@@ -119,6 +119,14 @@ def _exp(op: Op, mean: Tensor, var: Tensor) -> Moments:
     return functions.exp(mean, var)
 
 
+def _power(exponent: float) -> MomentFunction:
+    return lambda op, mean, var: positive.power(mean, var, exponent, op(mean))
+
+
+def _log(op: Op, mean: Tensor, var: Tensor) -> Moments:
+    return positive.log(mean, var, op(mean))
+
+
 def _square(op: Op, mean: Tensor, var: Tensor) -> Moments:
     return functions.square(mean, var)
 
@@ -137,6 +145,8 @@ elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
 elementwise(aten.softshrink.default, _softshrink)
 elementwise(aten.exp.default, _exp)
 elementwise(aten.square.default, _square)
+elementwise(aten.sin.default, lambda op, mean, var: functions.sine(mean, var))
+elementwise(aten.cos.default, lambda op, mean, var: functions.cosine(mean, var))
 
 _QUADRATURE = "quadrature"
 elementwise(aten.sigmoid.default, _smooth(functions.SIGMOID), note=_QUADRATURE)
@@ -150,3 +160,11 @@ elementwise(aten.log_sigmoid.default, _log_sigmoid, note=_QUADRATURE)
 elementwise(aten.elu.default, _elu, note=_QUADRATURE)
 elementwise(aten.celu.default, _celu, note=_QUADRATURE)
 elementwise(aten.selu.default, _selu, note=_QUADRATURE)
+
+for _op, _moments in {
+    aten.sqrt.default: _power(0.5),
+    aten.rsqrt.default: _power(-0.5),
+    aten.reciprocal.default: _power(-1.0),
+    aten.log.default: _log,
+}.items():
+    elementwise(_op, _moments, note="taken as log-normal", assumes=ALWAYS_APPROXIMATE)

@@ -131,12 +131,3 @@ for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
             multiplies=True,
         )
     )
-
-
-@rule(aten.addmm.default, family="linear", assumes=(INDEPENDENT,), accepts=(Gain,))
-def addmm(
-    bias: Tensor, x: Uncertain, weight: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Gaussian:
-    """Matrix product plus a certain bias, β b + α x w, as ``linear``."""
-    mean = aten.addmm.default(bias, x.mean, weight, beta=beta, alpha=alpha)
-    return Gaussian(mean, alpha * alpha * aten.mm.default(x.var, weight * weight))

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onesigma.errors import UnsupportedOp
-from onesigma.moments import functions
+from onesigma.moments import functions, positive
 from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import UNCORRELATED, Gain, MaximumCorrelation, SumCorrelation
 from onesigma.rules.table import (
+    INDEPENDENT,
     NORMAL,
     RULES,
     SEPARATE,
@@ -119,39 +119,41 @@ def mul(a: Any, b: Any) -> Gaussian:
     aten.div.Tensor,
     aten.div.Scalar,
     family="product",
-    note="by a certain divisor only",
+    assumes=(SEPARATE,),
+    exact_if=lambda a, b: b is not None,
+    note="by a certain divisor; an uncertain one is taken as log-normal",
     accepts=(Gain,),
     reach=Reach.EACH,
 )
-def div(a: Value, b: Any) -> Gaussian:
-    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
-    if isinstance(b, Uncertain):
-        raise UnsupportedOp(
-            "Division by an uncertain value has no mean: a normal divisor comes arbitrarily close "
-            "to 0. Normalise before the dropout, or add a rule for your own op (rules/README.md)."
-        )
-    assert isinstance(a, Uncertain)
-    return broadcast(aten.div(a.mean, b), a.var / (b * b))
+def div(a: Any, b: Any) -> Gaussian:
+    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact.
+
+    By an uncertain divisor: a product with its reciprocal, see ``moments.positive.power``.
+    """
+    if not isinstance(b, Uncertain):
+        return broadcast(aten.div(a.mean, b), a.var / (b * b))
+    product = mul(a, Gaussian(*positive.power(b.mean, b.var, -1.0, b.mean.reciprocal())))
+    certain = (var_of(a) == 0) & (b.var == 0)
+    return product.with_mean(torch.where(certain, mean_of(a) / b.mean, product.mean))
 
 
 @rule(
     aten.pow.Tensor_Scalar,
     family="elementwise",
     assumes=(NORMAL,),
-    note="exponents 1 and 2 only",
+    exact_if=lambda x, exponent: exponent in functions.WHOLE_POWERS,
+    note="closed form up to the 8th power; other powers take the value as log-normal",
     reach=Reach.EACH,
     bends=True,
 )
 def power(x: Uncertain, exponent: float) -> Uncertain:
-    """Powers 1 and 2 of a normal. Exact."""
+    """Whole powers of a normal, see ``moments.functions.power``; others as of a log-normal."""
     if exponent == 1:
         return x
-    if exponent == 2:
-        return Gaussian(*functions.square(x.mean, x.var))
-    raise UnsupportedOp(
-        f"x ** {exponent} of an uncertain value has no rule; 1 and 2 have. Rewrite it by products, "
-        "or add a rule for your own op (rules/README.md)."
-    )
+    at_mean = aten.pow(x.mean, exponent)
+    if exponent in functions.WHOLE_POWERS:
+        return Gaussian(*functions.power(x.mean, x.var, int(exponent), at_mean))
+    return Gaussian(*positive.power(x.mean, x.var, float(exponent), at_mean))
 
 
 @rule(
@@ -195,14 +197,67 @@ for _op, _average in ((aten.mean.dim, True), (aten.sum.dim_IntList, False)):
     RULES.add(_op)(linear_rule(_reduction(_op, average=_average), reach=Reach.GROUPS))
 
 
-@rule(aten.where.self, family="choice", reach=Reach.EACH)
+def _cumulative_sum(x: Uncertain, dim: int, **kwargs: Any) -> Gaussian:
+    """Sums of all elements up to here. Exact if elements are independent."""
+    var = x.expanded().var if dim % x.mean.dim() == 0 else x.var
+    return Gaussian(aten.cumsum(x.mean, dim, **kwargs), aten.cumsum(var, dim, **kwargs))
+
+
+RULES.add(aten.cumsum.default)(linear_rule(_cumulative_sum))
+
+
+@rule(
+    aten.var.correction,
+    family="elementwise",
+    assumes=(INDEPENDENT, NORMAL),
+    note="closed form",
+    reach=Reach.GROUPS,
+    bends=True,
+)
+def variance(
+    x: Uncertain,
+    dim: list[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Gaussian:
+    """y = Σ (x − x̄)² / k over n elements, a quadratic form of normals; d = m − m̄.
+
+        E[y] = Σ d² / k + (1 − 1/n) Σ v / k
+        Var[y] = (2 (1 − 2/n) Σ v² + 2 (Σ v)² / n² + 4 Σ d² v) / k²
+    Exact if the elements are independent normals. v → 0 gives the op itself, 0.
+    """
+    mean, var = x.mean, x.expanded().var
+    dims = dim or list(range(mean.dim()))  # no dims means all
+    n = prod(mean.shape[d] for d in dims)
+    k = max(n - (1 if correction is None else correction), 0)
+    own = aten.var.correction(mean, dim, correction=correction, keepdim=keepdim)
+    away = (mean - mean.mean(dims, keepdim=True)) * standard_deviation(var)
+    total = var.sum(dims, keepdim)
+    spread = 4 * away.square().sum(dims, keepdim) + 2 * (total / n).square()
+    spread = (spread + 2 * (1 - 2 / n) * var.square().sum(dims, keepdim)).clamp(min=0) / k**2
+    largest = torch.finfo(mean.dtype).max
+    return Gaussian(own + (1 - 1 / n) / k * total, torch.where(total > 0, spread, 0.0).clamp(max=largest))
+
+
+@rule(
+    aten.where.self,
+    family="choice",
+    reach=Reach.EACH,
+    exact_if=lambda condition, a, b: condition is not None,
+)
 def where(condition: Tensor, a: Value, b: Value) -> Gaussian:
     """Choose by a certain condition. Exact."""
     mean = torch.where(condition, mean_of(a), mean_of(b))
     return broadcast(mean, torch.where(condition, var_of(a), var_of(b)))
 
 
-@rule(aten.masked_fill.Scalar, family="choice", reach=Reach.EACH)
+@rule(
+    aten.masked_fill.Scalar,
+    family="choice",
+    reach=Reach.EACH,
+    exact_if=lambda x, mask, value: mask is not None,
+)
 def masked_fill(x: Uncertain, mask: Tensor, value: float) -> Gaussian:
     """Put a certain value where the mask says so. Exact."""
     return broadcast(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))

@@ -50,6 +50,8 @@ passthrough(
     aten.split_with_sizes.default,
     aten.chunk.default,
     aten.unbind.int,
+    aten.unsafe_split.Tensor,
+    aten.diagonal.default,
 )
 passthrough(
     aten.expand.default,
@@ -66,11 +68,18 @@ passthrough(
     aten._upsample_nearest_exact3d.vec,
     aten.index.Tensor,
     aten.index_select.default,
+    aten.gather.default,
     copies=True,
 )
 
 
-@rule(aten.to.dtype, family="passthrough", reach=Reach.EACH, moves_only=True)
+@rule(
+    aten.to.dtype,
+    family="passthrough",
+    reach=Reach.EACH,
+    exact_if=lambda x, dtype, *rest: dtype.is_floating_point,
+    moves_only=True,
+)
 def cast(x: Uncertain, dtype: torch.dtype, *rest: object) -> Gaussian:
     """Another precision. An integer or a truth value of something uncertain is refused."""
     if not dtype.is_floating_point:
@@ -100,10 +109,17 @@ def getitem(values: Sequence[Value], index: int) -> Value:
     return values[index]
 
 
-@rule(aten.sym_size.int, family="passthrough", reach=Reach.MOVES, moves_only=True)
-def sym_size(x: Uncertain, dim: int) -> int:
-    """A shape is certain."""
-    return x.mean.shape[dim]
+def _of_the_shape(op: Op) -> RuleFunction:
+    """What depends on the shape alone is certain."""
+    return lambda x, *args, **kwargs: op(x.mean, *args, **kwargs)
+
+
+for _op in (
+    *(aten.sym_size.int, aten.sym_numel.default),
+    *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
+    *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
+):
+    RULES.add(_op)(Rule(_of_the_shape(_op), "passthrough", certain=True))
 
 
 def _join(op: Op) -> RuleFunction:

@@ -69,9 +69,13 @@ class Rule:
         note: how it approximates, or why it refuses.
         accepts: the kinds of correction that it can be given, in the order they are fitted.
         adds_noise: it makes uncertain what was certain (dropout).
+        two_valued: of a certain input it makes one of two values, element by element.
+        exact_if: asked with the op's arguments, None for an uncertain one: False where nothing
+            makes it exact (an uncertain divisor).
         reach: which input elements an output element depends on. ``MIXES`` is always true, and
             proves nothing.
         moves_only: it only moves, copies or drops elements.
+        certain: its output depends on the shape of its input alone.
         linear_in_variance: op(v, w²) with the weight as second argument.
         bends: it is not linear: what is normal comes out not normal.
         multiplies: two uncertain inputs are multiplied, which bends too.
@@ -86,7 +90,10 @@ class Rule:
     accepts: tuple[type[Correction], ...] = ()
     reach: Reach | ReachFunction = Reach.MIXES
     adds_noise: bool = False
+    two_valued: bool = False
+    exact_if: Callable[..., bool] | None = None
     moves_only: bool = False
+    certain: bool = False
     linear_in_variance: bool = False
     bends: bool = False
     multiplies: bool = False
@@ -95,6 +102,10 @@ class Rule:
 
     def reach_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reach:
         return self.reach if isinstance(self.reach, Reach) else self.reach(*args, **kwargs)
+
+    def can_be_exact(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """With these arguments, None for an uncertain one."""
+        return self.exact_if is None or self.exact_if(*args, **kwargs)
 
     @property
     def refuses(self) -> bool:
@@ -110,7 +121,14 @@ class Rule:
         if self.function is None:
             raise UnsupportedOp(self.note)
         keywords = {each.keyword: each for each in corrections if each.keyword}
-        value = self.function(*args, **kwargs, **keywords)
+        try:
+            value = self.function(*args, **kwargs, **keywords)
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+            raise UnsupportedOp(
+                f"its rule does not take these arguments ({' '.join(str(error).split())[:80]}). "
+                "Often something other than its first input is uncertain, a weight or a condition: "
+                "keep dropout off that, or add a rule of your own (rules/README.md)."
+            ) from error
         for each in corrections:
             if isinstance(each, Gain) and isinstance(value, Uncertain):
                 value = value.scaled(constant(each.factor, value.mean), value.mean)
@@ -130,6 +148,8 @@ class RuleOptions(TypedDict, total=False):
     accepts: tuple[type[Correction], ...]
     reach: Reach | ReachFunction
     adds_noise: bool
+    two_valued: bool
+    exact_if: Callable[..., bool]
     moves_only: bool
     bends: bool
     multiplies: bool
@@ -225,7 +245,13 @@ def _linear(op: Op, weight: int, bias: int | None) -> RuleFunction:
     return apply
 
 
-def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -> None:
+def elementwise(
+    op: Op,
+    moments: MomentFunction,
+    *,
+    note: str = "closed form",
+    assumes: Assumption = NORMAL,
+) -> None:
     """A non-linear function of each element alone.
 
     ``moments(op, mean, var, *args)`` returns the output's mean and variance for a normal input.
@@ -234,7 +260,7 @@ def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -
     def apply(x: Uncertain, *args: Any, **kwargs: Any) -> Gaussian:
         return Gaussian(*moments(op, x.mean, x.var, *args, **kwargs))
 
-    entry = Rule(apply, "elementwise", frozenset({NORMAL}), note, reach=Reach.EACH, bends=True)
+    entry = Rule(apply, "elementwise", frozenset({assumes}), note, reach=Reach.EACH, bends=True)
     RULES.add(op)(entry)
 
 
