@@ -28,7 +28,7 @@ from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
 from onesigma.rules.forms import DROPOUTS, MEANS, VARIANCES
 from onesigma.rules.table import INDEPENDENT, SEPARATE
-from onesigma.values.gaussian import Gaussian, Value, means_of
+from onesigma.values.gaussian import Gaussian, Value, mapped
 
 _PRIOR = "input_variance"
 TASKS = tuple(OUTPUTS)
@@ -250,16 +250,13 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             return compute()
         except UnsupportedOp as refusal:
             refusals.append(str(refusal))
-            means: Any = means_of(engine.fetch_args_kwargs_from_env(node))
+            # In place of a mean, one of two values, which has the right dtype.
+            means: Any = mapped(
+                engine.fetch_args_kwargs_from_env(node), lambda x: getattr(x, "kept", x.mean)
+            )
             return _as_if_uncertain(node.target(*means[0], **means[1]))  # type: ignore[operator]
 
-    trial = Engine(prepared.graph, rules, observer=note_refusal)
-    try:
-        trial.run(*with_prior(prepared.examples, prior))
-    except Exception:
-        if not refusals:
-            raise
-        # Some op does not run on the mean of a refused one; what was heard so far is told.
+    Engine(prepared.graph, rules, observer=note_refusal).run(*with_prior(prepared.examples, prior))
     if refusals:
         title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
         raise UnsupportedOp("\n  ".join([title, *refusals]))

@@ -19,7 +19,7 @@ from onesigma.graph.locate import describe
 from onesigma.rules.by_cases import by_cases
 from onesigma.rules.corrections import Corrections
 from onesigma.rules.table import RuleTable
-from onesigma.values.gaussian import is_uncertain
+from onesigma.values.gaussian import uncertain_in
 
 # Called around each node: it gets the engine, the node and a function that computes the node's
 # value, and returns the value to go on with. Whoever wants to look, to go on after a refusal, or
@@ -58,7 +58,7 @@ class Engine(fx.Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         rule = self.rules.get(target)
         adds_noise = rule is not None and rule.adds_noise
-        if not adds_noise and not is_uncertain((args, dict(kwargs))):
+        if not adds_noise and not uncertain_in((args, dict(kwargs))):
             return target(*args, **kwargs)
         value = None if adds_noise else by_cases(target, rule, args, kwargs)
         if value is not None:

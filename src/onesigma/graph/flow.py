@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from onesigma.rules.by_cases import POINTWISE, keeps_mask, takes_cases
+from onesigma.rules.by_cases import POINTWISE, takes_cases
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import Assumption, Reach, Rule, RuleTable
 
@@ -105,7 +105,7 @@ def _step(
         return Step(node, None, Noise(sites, False, False), ())
     # One value twice is a case of its own, which some rules know how to treat.
     same = len(incoming) == 2 and incoming[0] is incoming[1] and rule.same_twice
-    aligned = mask is not None and keeps_mask(rule)
+    aligned = mask is not None and rule.reach is Reach.EACH
     separate = same or aligned or sum(len(n.sites) for n in noises) == len(sites)
     apart, normal = all(n.apart for n in noises), all(n.normal for n in noises)
     holds = {

@@ -44,6 +44,9 @@ def splice(
     values = dict(zip(placeholders, arguments, strict=True))
     with graph.inserting_before(call):
         results: Any = graph.graph_copy(nested, values)
+    new = {node for node in values.values() if node not in arguments}
+    for node in new:  # it stands where the call stood, unless it says otherwise
+        node.meta = {**call.meta, **node.meta}
     if isinstance(results, fx.Node):
         call.replace_all_uses_with(results)
     else:
@@ -52,4 +55,4 @@ def splice(
             taken.replace_all_uses_with(results[taken.args[1]])
             graph.erase_node(taken)
     graph.erase_node(call)
-    return {node for node in values.values() if node not in arguments}
+    return new

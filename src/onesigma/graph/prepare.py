@@ -29,12 +29,7 @@ class Prepared:
 
 
 def prepare(
-    model: nn.Module,
-    example_input: Any,
-    task: str,
-    class_dim: int | None,
-    *,
-    prior: bool = False,
+    model: nn.Module, example_input: Any, task: str, class_dim: int | None, *, prior: bool = False
 ) -> Prepared:
     """From a model to its graph; for classification without the final softmax."""
     captured = capture(model, example_input)

@@ -234,40 +234,18 @@ def square(mean: Tensor, var: Tensor) -> Moments:
     return mean * mean + var, 2 * var * var + 4 * mean * mean * var
 
 
-WHOLE_POWERS = range(1, 9)
+def cube(mean: Tensor, var: Tensor) -> Moments:
+    """x³ of a normal: E[y] = m³ + 3mv, Var[y] = 9m⁴v + 36m²v² + 15v³, saturating like exp. Exact."""
+    square, largest = mean * mean, torch.finfo(mean.dtype).max
+    out_var = 9 * square * var * square + 36 * square * var * var + 15 * var * var * var
+    return mean * square + 3 * mean * var, out_var.clamp(max=largest)
 
 
-def power(mean: Tensor, var: Tensor, exponent: int, at_mean: Tensor) -> Moments:
-    """xⁿ of a normal, n = 2, 3, …, from its moments M. Exact.
+def wave(at_mean: Tensor, slope: Tensor, var: Tensor) -> Moments:
+    """sin or cos of a normal, from its value f and slope f' at the mean. Exact.
 
-        M_j = m M_{j−1} + (j − 1) v M_{j−2},   Var[y] = Σ_k C(n, k)² k! v^k M_{n−k}²,  k ≥ 1
-    (the sum of squares in Hermite polynomials: no term is negative). Saturates like ``exp``.
+    E[y] = e^(−v/2) f,   Var[y] = ½ (1 − e^−v) (1 − e^−v + 2 e^−v f'²)
     """
-    if exponent == 2:
-        return square(mean, var)
-    largest = torch.finfo(mean.dtype).max
-    moments = [torch.ones_like(mean), mean]
-    for j in range(2, exponent + 1):
-        moment = mean * moments[-1] + (j - 1) * var * moments[-2]
-        moments.append(moment.clamp(-largest, largest))
-    std, total = var.sqrt(), torch.zeros_like(var)
-    for k in range(1, exponent + 1):
-        weight = math.comb(exponent, k) * math.sqrt(math.factorial(k))
-        term = weight * std.pow(k).clamp(max=largest) * moments[-1 - k]
-        total = total + term * term
-    out_var = torch.where(var > 0, total.clamp(max=largest), 0.0)
-    return torch.where(var > 0, moments[-1], at_mean), out_var
-
-
-def sine(mean: Tensor, var: Tensor) -> Moments:
-    """sin of a normal: E[y] = e^(−v/2) sin m, Var[y] = ½ (1 − e^−v)(1 + e^−v cos 2m). Exact."""
     lost = -torch.expm1(-var)
-    spread = lost + 2 * torch.exp(-var) * torch.cos(mean).square()
-    return torch.exp(-0.5 * var) * torch.sin(mean), 0.5 * lost * spread
-
-
-def cosine(mean: Tensor, var: Tensor) -> Moments:
-    """cos of a normal, as ``sine``: Var[y] = ½ (1 − e^−v)(1 − e^−v cos 2m). Exact."""
-    lost = -torch.expm1(-var)
-    spread = lost + 2 * torch.exp(-var) * torch.sin(mean).square()
-    return torch.exp(-0.5 * var) * torch.cos(mean), 0.5 * lost * spread
+    out_var = 0.5 * lost * (lost + 2 * torch.exp(-var) * slope * slope)
+    return torch.exp(-0.5 * var) * at_mean, out_var

@@ -145,8 +145,8 @@ elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
 elementwise(aten.softshrink.default, _softshrink)
 elementwise(aten.exp.default, _exp)
 elementwise(aten.square.default, _square)
-elementwise(aten.sin.default, lambda op, mean, var: functions.sine(mean, var))
-elementwise(aten.cos.default, lambda op, mean, var: functions.cosine(mean, var))
+elementwise(aten.sin.default, lambda op, m, v: functions.wave(m.sin(), m.cos(), v))
+elementwise(aten.cos.default, lambda op, m, v: functions.wave(m.cos(), m.sin(), v))
 
 _QUADRATURE = "quadrature"
 elementwise(aten.sigmoid.default, _smooth(functions.SIGMOID), note=_QUADRATURE)

@@ -18,7 +18,6 @@ from onesigma.rules.table import (
     RuleFunction,
     linear,
     linear_rule,
-    rule,
 )
 from onesigma.values.correlated import Correlated
 from onesigma.values.gaussian import Gaussian, Uncertain, Value

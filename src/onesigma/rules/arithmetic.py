@@ -13,7 +13,6 @@ from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import UNCORRELATED, Gain, MaximumCorrelation, SumCorrelation
 from onesigma.rules.table import (
-    INDEPENDENT,
     NORMAL,
     RULES,
     SEPARATE,
@@ -133,26 +132,26 @@ def div(a: Any, b: Any) -> Gaussian:
     if not isinstance(b, Uncertain):
         return broadcast(aten.div(a.mean, b), a.var / (b * b))
     product = mul(a, Gaussian(*positive.power(b.mean, b.var, -1.0, b.mean.reciprocal())))
-    certain = (var_of(a) == 0) & (b.var == 0)
-    return product.with_mean(torch.where(certain, mean_of(a) / b.mean, product.mean))
+    exact = aten.div(mean_of(a), b.mean)  # without variance, to the last bit
+    return product.with_mean(torch.where((b.var > 0) | (var_of(a) > 0), product.mean, exact))
 
 
 @rule(
     aten.pow.Tensor_Scalar,
     family="elementwise",
     assumes=(NORMAL,),
-    exact_if=lambda x, exponent: exponent in functions.WHOLE_POWERS,
-    note="closed form up to the 8th power; other powers take the value as log-normal",
+    exact_if=lambda x, exponent: exponent in (1, 2, 3),
+    note="closed form for exponents 1, 2 and 3; else taken as log-normal",
     reach=Reach.EACH,
     bends=True,
 )
 def power(x: Uncertain, exponent: float) -> Uncertain:
-    """Whole powers of a normal, see ``moments.functions.power``; others as of a log-normal."""
+    """Powers of a normal; beyond 3 and broken ones see ``moments.positive.power``."""
     if exponent == 1:
         return x
+    if exponent in (2, 3):
+        return Gaussian(*(functions.square, functions.cube)[int(exponent) - 2](x.mean, x.var))
     at_mean = aten.pow(x.mean, exponent)
-    if exponent in functions.WHOLE_POWERS:
-        return Gaussian(*functions.power(x.mean, x.var, int(exponent), at_mean))
     return Gaussian(*positive.power(x.mean, x.var, float(exponent), at_mean))
 
 
@@ -206,58 +205,8 @@ def _cumulative_sum(x: Uncertain, dim: int, **kwargs: Any) -> Gaussian:
 RULES.add(aten.cumsum.default)(linear_rule(_cumulative_sum))
 
 
-@rule(
-    aten.var.correction,
-    family="elementwise",
-    assumes=(INDEPENDENT, NORMAL),
-    note="closed form",
-    reach=Reach.GROUPS,
-    bends=True,
-)
-def variance(
-    x: Uncertain,
-    dim: list[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Gaussian:
-    """y = Σ (x − x̄)² / k over n elements, a quadratic form of normals; d = m − m̄.
-
-        E[y] = Σ d² / k + (1 − 1/n) Σ v / k
-        Var[y] = (2 (1 − 2/n) Σ v² + 2 (Σ v)² / n² + 4 Σ d² v) / k²
-    Exact if the elements are independent normals. v → 0 gives the op itself, 0.
-    """
-    mean, var = x.mean, x.expanded().var
-    dims = dim or list(range(mean.dim()))  # no dims means all
-    n = prod(mean.shape[d] for d in dims)
-    k = max(n - (1 if correction is None else correction), 0)
-    own = aten.var.correction(mean, dim, correction=correction, keepdim=keepdim)
-    away = (mean - mean.mean(dims, keepdim=True)) * standard_deviation(var)
-    total = var.sum(dims, keepdim)
-    spread = 4 * away.square().sum(dims, keepdim) + 2 * (total / n).square()
-    spread = (spread + 2 * (1 - 2 / n) * var.square().sum(dims, keepdim)).clamp(min=0) / k**2
-    largest = torch.finfo(mean.dtype).max
-    return Gaussian(own + (1 - 1 / n) / k * total, torch.where(total > 0, spread, 0.0).clamp(max=largest))
-
-
-@rule(
-    aten.where.self,
-    family="choice",
-    reach=Reach.EACH,
-    exact_if=lambda condition, a, b: condition is not None,
-)
+@rule(aten.where.self, family="choice", reach=Reach.EACH)
 def where(condition: Tensor, a: Value, b: Value) -> Gaussian:
     """Choose by a certain condition. Exact."""
     mean = torch.where(condition, mean_of(a), mean_of(b))
     return broadcast(mean, torch.where(condition, var_of(a), var_of(b)))
-
-
-@rule(
-    aten.masked_fill.Scalar,
-    family="choice",
-    reach=Reach.EACH,
-    exact_if=lambda x, mask, value: mask is not None,
-)
-def masked_fill(x: Uncertain, mask: Tensor, value: float) -> Gaussian:
-    """Put a certain value where the mask says so. Exact."""
-    return broadcast(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))

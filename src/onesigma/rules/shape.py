@@ -73,13 +73,7 @@ passthrough(
 )
 
 
-@rule(
-    aten.to.dtype,
-    family="passthrough",
-    reach=Reach.EACH,
-    exact_if=lambda x, dtype, *rest: dtype.is_floating_point,
-    moves_only=True,
-)
+@rule(aten.to.dtype, family="passthrough", reach=Reach.EACH, moves_only=True)
 def cast(x: Uncertain, dtype: torch.dtype, *rest: object) -> Gaussian:
     """Another precision. An integer or a truth value of something uncertain is refused."""
     if not dtype.is_floating_point:

@@ -166,7 +166,7 @@ def rule(
     value (``mean`` and ``var``), and it is called only if at least one input is uncertain.
 
     Args:
-        ops: torch ops as they appear in exported graphs, e.g. ``torch.ops.aten.sin.default``.
+        ops: torch ops as they appear in exported graphs, e.g. ``torch.ops.aten.sinh.default``.
         replace: put this rule in the place of an existing one.
         options: what else is known of it, by the names of ``Rule``'s attributes: ``assumes`` what
             makes it exact, a ``note`` for the report, ``bends=True`` if it is not linear,
@@ -174,9 +174,9 @@ def rule(
             be proved, and the report then calls what follows approximate.
 
     Example:
-        >>> @onesigma.rule(torch.ops.aten.sin.default, note="first order", bends=True)
-        ... def sin(x):
-        ...     return onesigma.Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
+        >>> @onesigma.rule(torch.ops.aten.sinh.default, note="first order", bends=True)
+        ... def sinh(x):
+        ...     return onesigma.Gaussian(torch.sinh(x.mean), torch.cosh(x.mean) ** 2 * x.var)
     """
     given: dict[str, Any] = {"family": "own", **options}
     given["assumes"] = frozenset(given.get("assumes", ()))

@@ -8,8 +8,9 @@ ops of the original network. No zero-variance value is ever made up.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
 
@@ -75,19 +76,22 @@ def broadcast(mean: Tensor, var: Tensor) -> Gaussian:
     return Gaussian(mean, var.expand_as(mean))
 
 
-def is_uncertain(values: object) -> bool:
-    """Whether anything in nested arguments is uncertain."""
-    if isinstance(values, dict):
-        values = tuple(values.values())
+def mapped(values: Any, new: Callable[[Uncertain], object]) -> Any:
+    """Nested arguments with ``new(x)`` in the place of each uncertain x."""
     if isinstance(values, list | tuple):
-        return any(is_uncertain(value) for value in values)
-    return isinstance(values, Uncertain)
+        return type(values)(mapped(value, new) for value in values)
+    if isinstance(values, dict):
+        return {key: mapped(value, new) for key, value in values.items()}
+    return new(values) if isinstance(values, Uncertain) else values
+
+
+def uncertain_in(values: object) -> list[Uncertain]:
+    """The uncertain values in nested arguments, one that is there twice listed twice."""
+    found: list[Uncertain] = []
+    mapped(values, found.append)
+    return found
 
 
 def means_of(values: object) -> object:
     """Nested arguments with the mean in the place of each uncertain value."""
-    if isinstance(values, list | tuple):
-        return type(values)(means_of(value) for value in values)
-    if isinstance(values, dict):
-        return {key: means_of(value) for key, value in values.items()}
-    return values.mean if isinstance(values, Uncertain) else values
+    return mapped(values, lambda x: x.mean)
