@@ -327,25 +327,8 @@ exactly(aten.div.Scalar, "", lambda g: (g.gaussian(3, 4), 3))
 # Taken as log-normal. Measured at 6 to 20 deviations from 0: mean 0.023, std −12.6 % (x⁻²) to
 # +2.3 %, median −5.2 %. For x⁻¹ the std falls short by 17 % at 4 deviations.
 POSITIVE = Tolerance(mean=0.03, std=0.14, typical=0.06)
-sampled(
-    aten.div.Tensor,
-    "by uncertain",
-    lambda g: (g.tensor(3, 4), g.far_from_zero(3, 4)),
-    fold=False,
-    tolerance=POSITIVE,
-)
-sampled(
-    aten.div.Tensor, "both", lambda g: (g.gaussian(3, 4), g.far_from_zero(3, 4)), tolerance=POSITIVE
-)
 for _op in (aten.sqrt.default, aten.rsqrt.default, aten.reciprocal.default, aten.log.default):
     sampled(_op, "", lambda g: (g.far_from_zero(3, 5),), tolerance=POSITIVE)
-for _exponent in (0.75, 1.5, 4, -2):
-    sampled(
-        aten.pow.Tensor_Scalar,
-        str(_exponent),
-        lambda g, n=_exponent: (g.far_from_zero(3, 5), n),
-        tolerance=POSITIVE,
-    )
 exactly(aten.pow.Tensor_Scalar, "1", lambda g: (g.gaussian(3, 4), 1))
 sampled(aten.pow.Tensor_Scalar, "2", lambda g: (g.gaussian(3, 4), 2))
 sampled(aten.maximum.default, "both", lambda g: (g.gaussian(3, 7), g.gaussian(3, 7)))
@@ -414,7 +397,7 @@ moved(aten.detach.default, "", reference=torch.clone)
 moved(aten.pixel_shuffle.default, "", 2, shape=(3, 4, 2, 3))
 moved(aten.pixel_unshuffle.default, "", 2, shape=(3, 1, 4, 6))
 moved(aten.channel_shuffle.default, "", 2, shape=(3, 4, 2, 3))
-moved(aten.to.dtype, "float64", torch.float64)
+
 moved(aten._to_copy.default, "float64", kwargs={"dtype": torch.float64})
 moved(aten.split.Tensor, "", 2, 2)
 moved(aten.split_with_sizes.default, "", [1, 3], 1)
@@ -447,9 +430,6 @@ moved(aten.pad.default, "batch too", [0, 1, 1, 0, 1, 2])
 moved(aten.pad.default, "reflect", [2, 1], "reflect")
 moved(aten.pad.default, "replicate", [1, 1, 2, 0], "replicate", shape=(3, 1, 3, 4))
 moved(aten.pad.default, "circular", [1, 1, 2, 0], "circular", shape=(3, 1, 3, 4))
-moved(aten.constant_pad_nd.default, "", [1, 2])
-moved(aten.constant_pad_nd.default, "value", [1, 2, 0, 1], -3.0)
-moved(aten.constant_pad_nd.default, "batch too", [0, 0, 0, 0, 1, 2])
 exactly(operator.getitem, "", lambda g: ([g.gaussian(3, 2), g.gaussian(3, 4)], 1))
 exactly(aten.cat.default, "", lambda g: ([g.gaussian(3, 2), g.gaussian(3, 4)], 1))
 exactly(aten.cat.default, "certain too", lambda g: ([g.tensor(3, 2), g.gaussian(3, 4)], -1))
@@ -735,8 +715,6 @@ PIECEWISE = [
     Activation(aten.leaky_relu.default, "1.5", leaky(1.5), (0,), (1.5,)),
     Activation(aten.leaky_relu.default, "-0.5", leaky(-0.5), (0,), (-0.5,)),
     Activation(aten.leaky_relu.default, "0", leaky(0.0), (0,), (0.0,)),
-    Activation(aten.rrelu.default, "", leaky(11 / 48), (0,)),
-    Activation(aten.rrelu.default, "bounds", leaky(0.3), (0,), (0.2, 0.4, False)),
     Activation(aten.hardtanh.default, "", _clip(-1, 1), (-1, 1)),
     Activation(aten.hardtanh.default, "-0.5..2", _clip(-0.5, 2), (-0.5, 2), (-0.5, 2.0)),
     Activation(aten.hardsigmoid.default, "", lambda x: np.clip(x / 6 + 0.5, 0, 1), (-3, 3)),

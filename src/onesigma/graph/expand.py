@@ -1,8 +1,9 @@
 """Expand: an op without a rule is taken apart into ops that have one.
 
-1. Many ops of PyTorch are nothing but a composition of others (``einsum``, ``torch.subtract``,
-   ``hstack``). Which ones, PyTorch itself knows: the op is traced, and what it called is put in its
-   place. The same kernels run on the same numbers.
+1. Many ops of PyTorch are nothing but a composition of others (``einsum``, ``hstack``), a second
+   name (``torch.subtract``) or nothing at all (a conversion to the dtype that a tensor has already,
+   which would hold a model that is made double to float). PyTorch itself knows: the op is traced,
+   and what it called is put in its place. The same kernels run on the same numbers.
 2. Others have a kernel of their own. Where noise meets one of those, ``MADE_OF`` says what it is
    made of; without noise it stays as it is.
 """
@@ -10,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from onesigma.graph.capture import functional_form
+from onesigma.graph.capture import functional_form, is_site
 from onesigma.graph.flow import adds_noise
 from onesigma.graph.inline import splice
+from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
 aten = torch.ops.aten
@@ -30,7 +31,9 @@ aten = torch.ops.aten
 def expand(module: fx.GraphModule) -> None:
     """Take apart, in place, what PyTorch itself composes of ops that are known."""
     for node in list(module.graph.nodes):
-        if node.op == "call_function" and not _is_known(node):
+        if is_site(node):  # off, where it is on in eval mode too: the graph is without noise
+            node.args = (*node.args[: RATE_ARGUMENT + 1], False)
+        elif node.op == "call_function" and not _is_known(node):
             parts = _traced(node, node.target, pre_dispatch=False)
             if parts is not None and all(_is_known(n) for n in parts.nodes):
                 splice(module.graph, node, parts, node.all_input_nodes)
@@ -44,7 +47,7 @@ def compose(module: fx.GraphModule, *, prior: bool) -> None:
     for node in list(module.graph.nodes):
         if adds_noise(node, RULES) or noisy & {*node.all_input_nodes}:
             noisy.add(node)
-        made_of = _WITH_UNCERTAIN_WEIGHTS if noisy & {*node.args[1:]} else MADE_OF
+        made_of = _OTHERWISE if noisy & {*node.args[1:]} else MADE_OF
         if node in noisy and node.target in made_of:
             parts = _traced(node, made_of[node.target], pre_dispatch=True)
             if parts is not None:
@@ -97,7 +100,7 @@ def _var(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = 
     return (x - x.mean(dims, keepdim=True)).square().sum(dims, keepdim) / count
 
 
-def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+def _unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
     """Windows along a dim, which become a last one."""
     starts = torch.arange(0, x.shape[dim] - size + 1, step, device=x.device).unsqueeze(1)
     index, dim = starts + torch.arange(size, device=x.device), dim % x.dim()
@@ -114,21 +117,19 @@ def _im2col(x: Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) ->
 
 
 def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     mask: Any = None,
-    p: float = 0.0,
+    p: float = 0,
     causal: bool = False,
-    *,
-    scale: float | None = None,
-    **_: Any,
-) -> Tensor:
-    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    **more: Any,
+) -> Any:
+    scores = q @ k.transpose(-2, -1) * (more.get("scale") or q.shape[-1] ** -0.5)
     mask = _below(scores, 0) if causal else mask
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, -1e30)  # −∞ less −∞ would be no number
-    return (scores if mask is None else scores + mask).softmax(-1) @ value
+    return (scores if mask is None else scores + mask).softmax(-1) @ v
 
 
 def _below(x: Tensor, diagonal: int) -> Tensor:
@@ -141,9 +142,15 @@ def _fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return torch.where(mask, torch.zeros_like(x) + value, x)
 
 
-def _products(x: Tensor, dim: int) -> list[Tensor]:
-    """Of the first element, the first two, and so on."""
-    return list(accumulate((x.select(dim, i) for i in range(x.shape[dim])), torch.mul))
+def _pow(x: Tensor, exponent: float) -> Any:
+    roots = {0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal}
+    if exponent in roots:
+        return roots[exponent](x)
+    if exponent != int(exponent):
+        return (exponent * x.log()).exp()
+    if exponent < 0:
+        return x.pow(-exponent).reciprocal() if exponent >= -3 else None
+    return x.pow(3) * x.pow(exponent - 3) if 3 < exponent < 7 else None
 
 
 def _glu(x: Tensor, dim: int = -1) -> Tensor:
@@ -159,15 +166,16 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.addmm.default: lambda c, a, b, **k: _plus(c, torch.mm(a, b), **k),
     aten.amin.default: lambda x, *dims: -torch.amax(-x, *dims),
     aten.baddbmm.default: lambda c, a, b, **k: _plus(c, torch.bmm(a, b), **k),
-    aten.bilinear.default: lambda a, b, w, bias=0: (
-        ((w @ b[..., None, :, None]).squeeze(-1) @ a.unsqueeze(-1)).squeeze(-1) + (bias or 0)
+    aten.bilinear.default: lambda a, b, w, bias=None: (
+        ((w @ b[..., None, :, None]).squeeze(-1) @ a.unsqueeze(-1)).squeeze(-1)
+        + (0 if bias is None else bias)
     ),
     aten.cdist.default: lambda a, b, p=2.0, mode=None: _norm(
         a.unsqueeze(-2) - b.unsqueeze(-3), p, [-1]
     ),
     aten.clamp_max.Tensor: lambda x, high: -torch.maximum(-x, -high),
     aten.clamp_min.Tensor: torch.maximum,
-    aten.cumprod.default: lambda x, dim: torch.stack(_products(x, dim), dim),
+    aten.constant_pad_nd.default: lambda x, pad, value=0: F.pad(x, pad, value=value),
     aten.glu.default: _glu,
     aten.im2col.default: _im2col,
     aten.lerp.Scalar: lambda a, b, weight: (1 - weight) * a + weight * b,
@@ -184,9 +192,8 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.min.default: lambda x: -torch.amax(-x),
     aten.min.dim: lambda x, dim, keep=False: (-torch.amax(-x, dim, keep), x.argmin(dim, keep)),
     aten.minimum.default: lambda a, b: -torch.maximum(-a, -b),
-    aten.prod.dim_int: lambda x, dim, keep=False: (
-        _products(x, dim)[-1].unsqueeze(dim) if keep else _products(x, dim)[-1]
-    ),
+    aten.pow.Tensor_Scalar: _pow,
+    aten.rrelu.default: lambda x, low=1 / 8, high=1 / 3, *_: F.leaky_relu(x, (low + high) / 2),
     aten.scaled_dot_product_attention.default: _attention,
     aten.std.correction: lambda x, dim=None, **k: _var(x, dim, **k).sqrt(),
     aten.sum.default: lambda x, **_: x.sum(list(range(x.dim()))),
@@ -195,13 +202,10 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.triu.default: lambda x, diagonal=0: _fill(x, _below(x, diagonal - 1), 0.0),
     aten.unfold.default: _unfold,
     aten.var.correction: _var,
-    aten.var_mean.correction: lambda x, dim=None, **k: (
-        _var(x, dim, **k),
-        x.mean(dim, k.get("keepdim", False)),
-    ),
 }
-# Dropout of weights (DropConnect): the rule of a layer is for uncertain inputs.
-_WITH_UNCERTAIN_WEIGHTS = {
+# Where an argument after the first is uncertain: the weights of a layer (DropConnect), a divisor.
+_OTHERWISE: dict[Any, Callable[..., Any]] = {
     **MADE_OF,
+    aten.div.Tensor: lambda a, b: a * b.reciprocal(),
     aten.linear.default: lambda x, w, bias=None: x @ w.t() + (0 if bias is None else bias),
 }

@@ -114,7 +114,8 @@ def _step(
         Assumption.SEPARATE: separate,
         Assumption.ALWAYS_APPROXIMATE: False,
     }
-    assumed = _assumed(node, rule, known, same) if mask is None else frozenset()
+    assumed = rule.assumes | ({Assumption.NORMAL} if same and rule.multiplies else set())
+    assumed = frozenset() if mask else assumed  # then it is the op itself, on both values
     broken = tuple(a for a in Assumption if a in assumed and not holds[a])
     bends = rule.bends or (rule.multiplies and len(incoming) > 1)
     stays_normal = not bends and not source and Assumption.ALWAYS_APPROXIMATE not in assumed
@@ -133,16 +134,6 @@ def _common_mask(node: fx.Node, rule: Rule | None, noises: list[Noise]) -> str |
     """The one mask of all uncertain inputs, if the op is then applied to both of their values."""
     masks = {noise.mask for noise in noises}
     return masks.pop() if len(masks) == 1 and takes_cases(node.target, rule) else None  # type: ignore[arg-type]
-
-
-def _assumed(
-    node: fx.Node, rule: Rule, known: dict[fx.Node, Noise], same: bool
-) -> frozenset[Assumption]:
-    """What must hold for the rule to be exact with these arguments."""
-    assumed = rule.assumes | ({Assumption.NORMAL} if same and rule.multiplies else set())
-    args: Any = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: None if n in known else n)
-    never = set() if rule.can_be_exact(*args) else {Assumption.ALWAYS_APPROXIMATE}
-    return assumed | never
 
 
 def _keeps_apart(node: fx.Node, rule: Rule, incoming: list[fx.Node]) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from onesigma.graph.canonical import canonical
 from onesigma.graph.capture import capture
 from onesigma.graph.expand import compose, expand
 from onesigma.graph.functionalize import functionalize
@@ -35,7 +34,6 @@ def prepare(
     captured = capture(model, example_input)
     graph, notes = captured.graph, list(captured.notes)
     inline(graph)
-    canonical(graph)
     expand(graph)
     functionalize(graph)
     compose(graph, prior=prior)

@@ -235,7 +235,7 @@ def square(mean: Tensor, var: Tensor) -> Moments:
 
 
 def cube(mean: Tensor, var: Tensor) -> Moments:
-    """x³ of a normal: E[y] = m³ + 3mv, Var[y] = 9m⁴v + 36m²v² + 15v³, saturating like exp. Exact."""
+    """x³ of a normal: E[y] = m³ + 3mv, Var[y] = 9m⁴v + 36m²v² + 15v³. Exact; saturates."""
     square, largest = mean * mean, torch.finfo(mean.dtype).max
     out_var = 9 * square * var * square + 36 * square * var * var + 15 * var * var * var
     return mean * square + 3 * mean * var, out_var.clamp(max=largest)

@@ -17,19 +17,14 @@ from torch import Tensor
 from onesigma.moments.piecewise import Moments
 from onesigma.moments.tails import standard_deviation
 
-_LARGE = 80.0  # e^80 is finite in float32
-
 
 def power(mean: Tensor, var: Tensor, exponent: float, at_mean: Tensor) -> Moments:
-    """xᵃ; an odd power of something negative is negative."""
+    """xᵃ for a = ½, −½ and −1; the reciprocal of something negative is negative."""
     size, log_ratio = _off_zero(mean, var)
-    largest = torch.finfo(mean.dtype).max
-    growth = (0.5 * exponent * (exponent - 1) * log_ratio).clamp(max=_LARGE).exp()
-    out = (torch.pow(size, exponent).clamp(max=largest) * growth).clamp(max=largest)
-    spread = out * (exponent * exponent * log_ratio).clamp(max=_LARGE).expm1().sqrt()
-    signed = torch.where(mean < 0, -out, out) if exponent % 2 == 1 else out
-    out_var = torch.where(var > 0, (spread * spread).clamp(max=largest), 0.0)
-    return torch.where(var > 0, signed, at_mean), out_var
+    out = torch.pow(size, exponent) * torch.exp(0.5 * exponent * (exponent - 1) * log_ratio)
+    spread = out * torch.expm1(exponent * exponent * log_ratio).sqrt()
+    signed = torch.where(mean < 0, -out, out) if exponent == -1 else out
+    return torch.where(var > 0, signed, at_mean), torch.where(var > 0, spread * spread, 0.0)
 
 
 def log(mean: Tensor, var: Tensor, at_mean: Tensor) -> Moments:

@@ -33,13 +33,6 @@ def _prelu(op: Op, mean: Tensor, var: Tensor, weight: Tensor) -> Moments:
     return piecewise_linear(mean, var, op(mean, weight), (0.0,), (slope, 1.0))
 
 
-def _rrelu(
-    op: Op, mean: Tensor, var: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
-) -> Moments:
-    slope = (lower + upper) / 2
-    return piecewise_linear(mean, var, op(mean, lower, upper), (0.0,), (slope, 1.0))
-
-
 def _clamp(
     op: Op, mean: Tensor, var: Tensor, low: float | None = None, high: float | None = None
 ) -> Moments:
@@ -135,7 +128,6 @@ elementwise(aten.relu.default, lambda op, mean, var: relu(mean, var))
 elementwise(aten.relu6.default, _piecewise(0.0, 0.0, 1.0, 6.0, 0.0))
 elementwise(aten.leaky_relu.default, _leaky)
 elementwise(aten.prelu.default, _prelu)
-elementwise(aten.rrelu.default, _rrelu)
 elementwise(aten.hardtanh.default, _hardtanh)
 elementwise(aten.hardsigmoid.default, _piecewise(0.0, -3.0, 1 / 6, 3.0, 0.0))
 elementwise(aten.clamp.default, _clamp)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onesigma.moments import functions, positive
+from onesigma.errors import UnsupportedOp
+from onesigma.moments import functions
 from onesigma.moments.piecewise import maximum as larger_of_two
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import UNCORRELATED, Gain, MaximumCorrelation, SumCorrelation
@@ -114,45 +115,27 @@ def mul(a: Any, b: Any) -> Gaussian:
     return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
 
 
-@rule(
-    aten.div.Tensor,
-    aten.div.Scalar,
-    family="product",
-    assumes=(SEPARATE,),
-    exact_if=lambda a, b: b is not None,
-    note="by a certain divisor; an uncertain one is taken as log-normal",
-    accepts=(Gain,),
-    reach=Reach.EACH,
-)
-def div(a: Any, b: Any) -> Gaussian:
-    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact.
-
-    By an uncertain divisor: a product with its reciprocal, see ``moments.positive.power``.
-    """
-    if not isinstance(b, Uncertain):
-        return broadcast(aten.div(a.mean, b), a.var / (b * b))
-    product = mul(a, Gaussian(*positive.power(b.mean, b.var, -1.0, b.mean.reciprocal())))
-    exact = aten.div(mean_of(a), b.mean)  # without variance, to the last bit
-    return product.with_mean(torch.where((b.var > 0) | (var_of(a) > 0), product.mean, exact))
+@rule(aten.div.Tensor, aten.div.Scalar, family="product", accepts=(Gain,), reach=Reach.EACH)
+def div(a: Uncertain, b: Any) -> Gaussian:
+    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact. An uncertain divisor: graph/expand.py."""
+    return broadcast(aten.div(a.mean, b), a.var / (b * b))
 
 
 @rule(
     aten.pow.Tensor_Scalar,
     family="elementwise",
     assumes=(NORMAL,),
-    exact_if=lambda x, exponent: exponent in (1, 2, 3),
-    note="closed form for exponents 1, 2 and 3; else taken as log-normal",
+    note="exponents 1, 2 and 3",
     reach=Reach.EACH,
     bends=True,
 )
 def power(x: Uncertain, exponent: float) -> Uncertain:
-    """Powers of a normal; beyond 3 and broken ones see ``moments.positive.power``."""
+    """Powers 1, 2 and 3 of a normal. Exact. Others: graph/expand.py."""
     if exponent == 1:
         return x
-    if exponent in (2, 3):
-        return Gaussian(*(functions.square, functions.cube)[int(exponent) - 2](x.mean, x.var))
-    at_mean = aten.pow(x.mean, exponent)
-    return Gaussian(*positive.power(x.mean, x.var, float(exponent), at_mean))
+    if exponent not in (2, 3):
+        raise UnsupportedOp(f"x ** {exponent} has no rule. Write it as a product of lower powers.")
+    return Gaussian(*(functions.cube if exponent == 3 else functions.square)(x.mean, x.var))
 
 
 @rule(

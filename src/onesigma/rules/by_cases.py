@@ -15,8 +15,7 @@ import torch
 
 from onesigma.errors import UnsupportedOp
 from onesigma.rules.table import Op, Reach, Rule
-from onesigma.values.gaussian import Uncertain, mapped, uncertain_in
-from onesigma.values.two_valued import TwoValued, two_valued
+from onesigma.values.gaussian import TwoValued, Uncertain, mapped, two_valued, uncertain_in
 
 # For an op that has no rule, and here needs none.
 POINTWISE = Rule(None, "elementwise", note="by cases", reach=Reach.EACH, bends=True)
@@ -40,8 +39,7 @@ def by_cases(op: Op, rule: Rule | None, args: tuple[Any, ...], kwargs: Mapping[s
     if rule is not None and len(found) == 1 and not rule.bends:
         # A shift or a scale of one value has its own formula, which loses no digits.
         with suppress(UnsupportedOp):  # of values in general
-            if rule.can_be_exact(*mapped(given, lambda x: None)):
-                own = rule.apply(args, kwargs)
+            own = rule.apply(args, kwargs)
     if own is not None and not uncertain_in(own):
         return own
     cases = (mapped(given, attrgetter(case)) for case in ("kept", "dropped"))

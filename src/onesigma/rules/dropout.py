@@ -18,8 +18,7 @@ from torch import Tensor
 
 from onesigma.rules.corrections import Parts
 from onesigma.rules.table import RULES, Reach, RuleOptions, RuleTable, rule
-from onesigma.values.gaussian import Gaussian, Uncertain, Value
-from onesigma.values.two_valued import TwoValued
+from onesigma.values.gaussian import Gaussian, TwoValued, Uncertain, Value
 
 aten = torch.ops.aten
 

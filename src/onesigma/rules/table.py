@@ -70,8 +70,6 @@ class Rule:
         accepts: the kinds of correction that it can be given, in the order they are fitted.
         adds_noise: it makes uncertain what was certain (dropout).
         two_valued: of a certain input it makes one of two values, element by element.
-        exact_if: asked with the op's arguments, None for an uncertain one: False where nothing
-            makes it exact (an uncertain divisor).
         reach: which input elements an output element depends on. ``MIXES`` is always true, and
             proves nothing.
         moves_only: it only moves, copies or drops elements.
@@ -91,7 +89,6 @@ class Rule:
     reach: Reach | ReachFunction = Reach.MIXES
     adds_noise: bool = False
     two_valued: bool = False
-    exact_if: Callable[..., bool] | None = None
     moves_only: bool = False
     certain: bool = False
     linear_in_variance: bool = False
@@ -102,10 +99,6 @@ class Rule:
 
     def reach_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reach:
         return self.reach if isinstance(self.reach, Reach) else self.reach(*args, **kwargs)
-
-    def can_be_exact(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """With these arguments, None for an uncertain one."""
-        return self.exact_if is None or self.exact_if(*args, **kwargs)
 
     @property
     def refuses(self) -> bool:
@@ -149,7 +142,6 @@ class RuleOptions(TypedDict, total=False):
     reach: Reach | ReachFunction
     adds_noise: bool
     two_valued: bool
-    exact_if: Callable[..., bool]
     moves_only: bool
     bends: bool
     multiplies: bool
@@ -246,11 +238,7 @@ def _linear(op: Op, weight: int, bias: int | None) -> RuleFunction:
 
 
 def elementwise(
-    op: Op,
-    moments: MomentFunction,
-    *,
-    note: str = "closed form",
-    assumes: Assumption = NORMAL,
+    op: Op, moments: MomentFunction, *, note: str = "closed form", assumes: Assumption = NORMAL
 ) -> None:
     """A non-linear function of each element alone.
 

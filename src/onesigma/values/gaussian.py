@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 
@@ -64,6 +65,35 @@ class Gaussian(Uncertain):
 
     def with_mean(self, mean: Tensor) -> Gaussian:
         return Gaussian(mean, self.var)
+
+
+@dataclass(frozen=True, eq=False)
+class TwoValued(Gaussian):
+    """``dropped`` with probability ``rate``, else ``kept``; with the same ``mask``, together.
+
+    What dropout makes of something certain: each element is one of two known numbers, and so is
+    any function of it. Mean and variance then need no formula, and no normal distribution.
+    """
+
+    kept: Tensor
+    dropped: Tensor
+    rate: float
+    mask: object
+
+
+def two_valued(kept: Tensor, dropped: Tensor, rate: float, mask: object, like: Tensor) -> TwoValued:
+    """With its moments, d + q (k − d) and p q (k − d)², in the dtype of ``like`` (bool has a mean).
+
+    A value that is not finite (log 0) counts as a very large one; the variance saturates.
+    """
+    largest = torch.finfo(like.dtype).max
+    k, d = (
+        torch.where(x.abs() <= largest / 4, x, largest / 4)
+        for x in (kept.to(like.dtype), dropped.to(like.dtype))
+    )
+    spread = (rate * (1 - rate)) ** 0.5 * (k - d)
+    var = (spread * spread).clamp(max=largest)
+    return TwoValued(d + (1 - rate) * (k - d), var, kept, dropped, rate, mask)
 
 
 Value: TypeAlias = Tensor | Uncertain
