@@ -58,6 +58,11 @@ class Maker:
             mean.reshape(BATCH, 4, 7).double(), var.float().reshape(BATCH, 4, 7).double()
         )
 
+    def far_from_zero(self, *shape: int) -> Gaussian:
+        """Positive means, 6 to 20 deviations from 0: what divisors and roots should be."""
+        var = 0.05 + 0.2 * torch.rand(shape, generator=self._random)
+        return Gaussian(2 * self.positive(*shape) + 2.6, var.double())
+
     def mask(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self._random) < 0.5
 
@@ -271,13 +276,6 @@ exactly(aten.matmul.default, "across the batch", lambda g: (g.tensor(4, 3), g.ga
 sampled(
     aten.matmul.default, "both", lambda g: (g.gaussian(3, 2, 4), g.gaussian(3, 4, 2)), fold=False
 )
-exactly(aten.addmm.default, "", lambda g: (g.tensor(4), g.gaussian(3, 5), g.tensor(5, 4)))
-exactly(
-    aten.addmm.default,
-    "beta and alpha",
-    lambda g: (g.tensor(4), g.gaussian(3, 5), g.tensor(5, 4)),
-    kwargs={"beta": 0.5, "alpha": -2},
-)
 
 # ---------------------------------------------------------------- arithmetic
 
@@ -326,6 +324,11 @@ exactly(aten.div.Tensor, "constant", lambda g: (g.gaussian(3, 4), g.positive(3, 
 exactly(aten.div.Tensor, "number", lambda g: (g.gaussian(3, 4), 3))
 exactly(aten.div.Tensor, "widened", lambda g: (g.gaussian(3, 1), g.positive(3, 5)))
 exactly(aten.div.Scalar, "", lambda g: (g.gaussian(3, 4), 3))
+# Taken as log-normal. Measured at 6 to 20 deviations from 0: mean 0.023, std −12.6 % (x⁻²) to
+# +2.3 %, median −5.2 %. For x⁻¹ the std falls short by 17 % at 4 deviations.
+POSITIVE = Tolerance(mean=0.03, std=0.14, typical=0.06)
+for _op in (aten.sqrt.default, aten.rsqrt.default, aten.reciprocal.default, aten.log.default):
+    sampled(_op, "", lambda g: (g.far_from_zero(3, 5),), tolerance=POSITIVE)
 exactly(aten.pow.Tensor_Scalar, "1", lambda g: (g.gaussian(3, 4), 1))
 sampled(aten.pow.Tensor_Scalar, "2", lambda g: (g.gaussian(3, 4), 2))
 sampled(aten.maximum.default, "both", lambda g: (g.gaussian(3, 7), g.gaussian(3, 7)))
@@ -344,13 +347,12 @@ exactly(aten.sum.dim_IntList, "", lambda g: (g.gaussian(3, 4, 5), [1]))
 exactly(aten.sum.dim_IntList, "several, keepdim", lambda g: (g.gaussian(3, 4, 5), [1, 2], True))
 exactly(aten.sum.dim_IntList, "over batch", lambda g: (g.gaussian(3, 4), [0]))
 exactly(aten.sum.dim_IntList, "no dims means all", lambda g: (g.gaussian(3, 4), [], True))
+exactly(aten.cumsum.default, "", lambda g: (g.gaussian(3, 4, 5), 1))
+exactly(aten.cumsum.default, "over batch", lambda g: (g.gaussian(3, 4), 0))
 exactly(aten.where.self, "both", lambda g: (g.mask(3, 4), g.gaussian(3, 4), g.gaussian(3, 4)))
 exactly(aten.where.self, "constant", lambda g: (g.mask(3, 4), g.gaussian(3, 4), g.tensor(3, 4)))
 exactly(aten.where.self, "constant first", lambda g: (g.mask(4), g.tensor(1), g.gaussian(3, 4)))
 exactly(aten.where.self, "widened", lambda g: (g.mask(3, 4), g.gaussian(3, 1), g.tensor(1, 1)))
-exactly(aten.masked_fill.Scalar, "", lambda g: (g.gaussian(3, 4), g.mask(3, 4), -2.0))
-exactly(aten.masked_fill.Scalar, "row", lambda g: (g.gaussian(3, 4), g.mask(4), 7))
-exactly(aten.masked_fill.Scalar, "widened", lambda g: (g.gaussian(3, 1), g.mask(3, 4), 7))
 
 # ---------------------------------------------------------------- shape
 
@@ -395,12 +397,14 @@ moved(aten.detach.default, "", reference=torch.clone)
 moved(aten.pixel_shuffle.default, "", 2, shape=(3, 4, 2, 3))
 moved(aten.pixel_unshuffle.default, "", 2, shape=(3, 1, 4, 6))
 moved(aten.channel_shuffle.default, "", 2, shape=(3, 4, 2, 3))
-moved(aten.to.dtype, "float64", torch.float64)
+
 moved(aten._to_copy.default, "float64", kwargs={"dtype": torch.float64})
 moved(aten.split.Tensor, "", 2, 2)
 moved(aten.split_with_sizes.default, "", [1, 3], 1)
 moved(aten.chunk.default, "", 2, 2)
 moved(aten.unbind.int, "", 1)
+moved(aten.unsafe_split.Tensor, "", 2, 1)
+moved(aten.diagonal.default, "", 0, 1, 2)
 moved(aten.expand.default, "", [3, 4, 5], shape=(3, 1, 5))
 moved(aten.repeat.default, "", [2, 1, 3])
 moved(aten.reflection_pad1d.default, "", [2, 1])
@@ -418,6 +422,7 @@ moved(aten.index.Tensor, "", [None, torch.tensor([2, 0, 2])])
 moved(aten.index.Tensor, "batch", [torch.tensor([2, 0])])
 moved(aten.index_select.default, "", 1, torch.tensor([3, 3, 0]))
 moved(aten.index_select.default, "batch", 0, torch.tensor([1, 0]))
+moved(aten.gather.default, "", 1, torch.tensor([[[3], [0]], [[1], [1]], [[2], [0]]]))
 moved(aten.pad.default, "zeros", [1, 2])
 moved(aten.pad.default, "constant", [1, 2, 0, 1], "constant", 7.0)
 moved(aten.pad.default, "cropped", [-1, 2])
@@ -425,9 +430,6 @@ moved(aten.pad.default, "batch too", [0, 1, 1, 0, 1, 2])
 moved(aten.pad.default, "reflect", [2, 1], "reflect")
 moved(aten.pad.default, "replicate", [1, 1, 2, 0], "replicate", shape=(3, 1, 3, 4))
 moved(aten.pad.default, "circular", [1, 1, 2, 0], "circular", shape=(3, 1, 3, 4))
-moved(aten.constant_pad_nd.default, "", [1, 2])
-moved(aten.constant_pad_nd.default, "value", [1, 2, 0, 1], -3.0)
-moved(aten.constant_pad_nd.default, "batch too", [0, 0, 0, 0, 1, 2])
 exactly(operator.getitem, "", lambda g: ([g.gaussian(3, 2), g.gaussian(3, 4)], 1))
 exactly(aten.cat.default, "", lambda g: ([g.gaussian(3, 2), g.gaussian(3, 4)], 1))
 exactly(aten.cat.default, "certain too", lambda g: ([g.tensor(3, 2), g.gaussian(3, 4)], -1))
@@ -611,6 +613,17 @@ sampled(
     tolerance=NORM,
 )
 
+# ---------------------------------------------------------------- softmax
+
+# Measured: mean 0.18, std −22 % to +5 %, median −6.1 %.
+SOFTMAX = Tolerance(mean=0.2, std=0.23, typical=0.07)
+sampled(aten.softmax.int, "", lambda g: (g.even(3, 5), 1), tolerance=SOFTMAX)
+sampled(aten.softmax.int, "inner dim", lambda g: (g.even(3, 4, 2), 1), tolerance=SOFTMAX)
+sampled(aten.logsumexp.default, "", lambda g: (g.even(3, 6), [1]), tolerance=SOFTMAX)
+sampled(
+    aten.logsumexp.default, "several", lambda g: (g.even(3, 2, 4), [1, 2], True), tolerance=SOFTMAX
+)
+
 # ---------------------------------------------------------------- dropout
 
 
@@ -702,8 +715,6 @@ PIECEWISE = [
     Activation(aten.leaky_relu.default, "1.5", leaky(1.5), (0,), (1.5,)),
     Activation(aten.leaky_relu.default, "-0.5", leaky(-0.5), (0,), (-0.5,)),
     Activation(aten.leaky_relu.default, "0", leaky(0.0), (0,), (0.0,)),
-    Activation(aten.rrelu.default, "", leaky(11 / 48), (0,)),
-    Activation(aten.rrelu.default, "bounds", leaky(0.3), (0,), (0.2, 0.4, False)),
     Activation(aten.hardtanh.default, "", _clip(-1, 1), (-1, 1)),
     Activation(aten.hardtanh.default, "-0.5..2", _clip(-0.5, 2), (-0.5, 2), (-0.5, 2.0)),
     Activation(aten.hardsigmoid.default, "", lambda x: np.clip(x / 6 + 0.5, 0, 1), (-3, 3)),
@@ -761,6 +772,9 @@ CASES += [_activation_case(a, (1e-5, 5e-7)) for a in PIECEWISE]
 CASES += [_activation_case(a, (1e-5, 1e-5)) for a in SMOOTH]
 CASES += [
     _activation_case(Activation(aten.square.default, "", np.square), (1e-5, 1e-10)),
+    _activation_case(
+        Activation(aten.pow.Tensor_Scalar, "3", lambda x: x**3, (), (3,)), (1e-5, 1e-10)
+    ),
 ]
 _SLOPES = np.array([0.25, 1.5, -0.5, 0.0])
 
@@ -801,26 +815,33 @@ CASES += [
         kinks=(0,),
         rtol=(1e-5, 5e-7),
     ),
-    Case(
-        aten.exp.default,
-        "",
-        lambda g: (g.gaussian(3, 4, 5),),
-        "quadrature",
-        curve=np.exp,
-        rtol=(1e-5, 1e-10),
+    *(
+        Case(
+            op, "", lambda g: (g.gaussian(3, 4, 5),), "quadrature", curve=curve, rtol=(1e-5, 1e-10)
+        )
+        for op, curve in (
+            *((aten.exp.default, np.exp), (aten.sin.default, np.sin)),
+            (aten.cos.default, np.cos),
+        )
     ),
 ]
 
 # ---------------------------------------------------------------- neither oracle
 
-# Shapes are certain: the rule returns a number, not a Gaussian.
-SIZES = {aten.sym_size.int: (lambda g: (g.gaussian(3, 4, 5), 1), 4)}
+# What depends on the shape alone is certain: the rule returns no Gaussian.
+OF_THE_SHAPE: dict[Any, tuple[Any, ...]] = {
+    aten.sym_size.int: (1,),
+    aten.sym_numel.default: (),
+    aten.zeros_like.default: (),
+    aten.ones_like.default: (),
+    aten.full_like.default: (2.5,),
+    aten.new_zeros.default: ([4],),
+    aten.new_ones.default: ([4],),
+    aten.new_full.default: ([4], 2.5),
+}
 
 # Known, and refused with a reason.
 REFUSED = (
-    aten.softmax.int,
-    aten.log_softmax.int,
-    aten.scaled_dot_product_attention.default,
     aten.lstm.input,
     aten.gru.input,
     aten.rnn_tanh.input,

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from models import inputs_for, trained
 from torch import Tensor, nn
+from truth.verdicts import CRASH, SILENT, judge
 
 import onesigma
 from onesigma import (
@@ -54,12 +55,11 @@ class Unsupported(nn.Module):
         self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.drop(x)
-        x = torch.cumsum(x, 1)
-        x = torch.softmax(x, 1)
+        x = self.head(self.drop(x))
+        x = torch.cummax(x, 1).values
         x = torch.special.erfcx(x)
-        x = x / self.drop(x)
-        return self.head(x)
+        x = F.layer_norm(x, (3,), x[0])
+        return x * x.argmax(1, keepdim=True)
 
 
 def test_all_unsupported_ops_at_once_with_lines_and_remedies():
@@ -67,23 +67,13 @@ def test_all_unsupported_ops_at_once_with_lines_and_remedies():
         onesigma.convert(Unsupported().eval(), X)
     text = str(error.value)
     assert text.startswith("4 op(s)")
-    assert all(op in text for op in ("cumsum", "softmax", "erfcx", "div"))
+    assert all(op in text for op in ("cummax", "erfcx", "layer_norm", "argmax"))
     first = Unsupported.forward.__code__.co_firstlineno
     assert all(f"test_conversion.py:{first + i}" in text for i in (2, 3, 4, 5))
-    assert "Division by an uncertain value" in text  # said by the rule itself
+    assert "something other than its first input is uncertain" in text  # a raw error before
     assert "rules/README.md" in text
-    assert "Put the dropout after it" in text
-    assert "head" not in text.split("Put")[0]  # a supported op is not listed
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.drop(x)
-        return self.head(F.scaled_dot_product_attention(x, x, x).mean(1))
+    assert "Return the scores" in text  # said by the rule itself
+    assert "linear" not in text  # a supported op is not listed
 
 
 class Recurrent(nn.Module):
@@ -95,35 +85,12 @@ class Recurrent(nn.Module):
         return self.head(self.layer(self.drop(x))[0].mean(1))
 
 
-@pytest.mark.parametrize(
-    ("model", "text"),
-    [
-        (Attention(), "attention has no moment rule"),
-        (Recurrent(nn.LSTM), "recurrent layers have no moment rule"),
-        (Recurrent(nn.GRU), "recurrent layers have no moment rule"),
-    ],
-    ids=["attention", "lstm", "gru"],
-)
-def test_attention_and_recurrence_are_refused_with_a_way_out(model, text):
-    with pytest.raises(UnsupportedOp, match=text) as error:
-        onesigma.convert(model.eval(), X.reshape(2, 2, 6))
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrence_is_refused_with_a_way_out(kind):
+    with pytest.raises(UnsupportedOp, match="recurrent layers have no moment rule") as error:
+        onesigma.convert(Recurrent(kind).eval(), X.reshape(2, 2, 6))
     assert "Put the dropout after" in str(error.value)
     assert "test_conversion.py:" in str(error.value)
-
-
-class Divides(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop = nn.Dropout(0.3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.drop(x)
-        return x / x.sum(1, keepdim=True)
-
-
-def test_a_rule_that_refuses_says_where():
-    with pytest.raises(UnsupportedOp, match=r"aten\.div.*test_\w+\.py:\d+.*uncertain"):
-        onesigma.convert(Divides().eval(), X)
 
 
 LAYERS = {
@@ -157,8 +124,8 @@ class NoisyParameter(nn.Module):
 @pytest.mark.parametrize("which", ["weight", "bias"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_dropout_of_a_weight_or_a_bias(name, which, also_input):
-    with pytest.raises(UnsupportedOp, match=r"test_conversion\.py:\d+.*uncertain weight, bias"):
-        onesigma.convert(NoisyParameter(LAYERS[name], which, also_input).eval(), X)
+    verdict = judge(NoisyParameter(LAYERS[name], which, also_input).eval(), X)
+    assert verdict.word not in (SILENT, CRASH), verdict.why
 
 
 def test_one_class():
@@ -214,24 +181,25 @@ def test_a_rule_of_ones_own():
     """``onesigma.rule`` adds an op that was refused before."""
     from onesigma.rules import RULES
 
-    op = torch.ops.aten.sin.default
-    model = nn.Sequential(nn.Dropout(0.3), Sine(), nn.Linear(6, 3)).eval()
+    op = torch.ops.aten.sinh.default
+    model = nn.Sequential(nn.Dropout(0.3), nn.Linear(6, 6), Arched(), nn.Linear(6, 3)).eval()
     if op not in RULES:
-        with pytest.raises(UnsupportedOp, match="sin"):
+        with pytest.raises(UnsupportedOp, match="sinh"):
             onesigma.convert(model, X)
     known = RULES.pop(op, None)
     try:
 
         @onesigma.rule(op, assumes=(onesigma.Assumption.NORMAL,), note="first order")
-        def sin(x):
-            return onesigma.Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
+        def sinh(x):
+            return onesigma.Gaussian(torch.sinh(x.mean), torch.cosh(x.mean) ** 2 * x.var)
 
         with pytest.raises(ValueError, match="replace=True"):
-            onesigma.rule(op)(sin)
+            onesigma.rule(op)(sinh)
         converted = onesigma.convert(model, X)
-        entry = next(e for e in converted.report.entries if e.op == "aten.sin")
+        entry = next(e for e in converted.report.entries if e.op == "aten.sinh")
         assert "first order" in entry.note
-        var = X.cos() ** 2 * (0.3 / 0.7 * X**2) @ (model[2].weight ** 2).T
+        before = (0.3 / 0.7 * X**2) @ (model[1].weight ** 2).T
+        var = model[1](X).cosh() ** 2 * before @ (model[3].weight ** 2).T
         torch.testing.assert_close(converted(X).var, var)
     finally:
         RULES.pop(op, None)
@@ -239,6 +207,6 @@ def test_a_rule_of_ones_own():
             RULES[op] = known
 
 
-class Sine(nn.Module):
+class Arched(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.sin(x)
+        return torch.sinh(x)

@@ -30,7 +30,7 @@ from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
 from onesigma.rules.forms import DROPOUTS, MEANS, VARIANCES
 from onesigma.rules.table import INDEPENDENT, SEPARATE
-from onesigma.values.gaussian import Gaussian, Value, means_of
+from onesigma.values.gaussian import Gaussian, Value, mapped
 
 _PRIOR = "input_variance"
 TASKS = tuple(OUTPUTS)
@@ -84,7 +84,8 @@ def convert(
     for name, value in chosen.items():
         _require_one_of(name, value, choices[name])
 
-    prepared = prepare(as_module(model), example_input, task, class_dim)
+    has_prior = input_std is not None
+    prepared = prepare(as_module(model), example_input, task, class_dim, prior=has_prior)
     source, prior = prepared.graph, _prior(input_std, prepared)
     settings = Settings(**chosen, draws=draws, sampling=sampling, **_inputs(prepared))
     rules = settings.rules
@@ -253,7 +254,10 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             return compute()
         except UnsupportedOp as refusal:
             refusals.append(str(refusal))
-            means: Any = means_of(engine.fetch_args_kwargs_from_env(node))
+            # In place of a mean, one of two values, which has the right dtype.
+            means: Any = mapped(
+                engine.fetch_args_kwargs_from_env(node), lambda x: getattr(x, "kept", x.mean)
+            )
             return _as_if_uncertain(node.target(*means[0], **means[1]))  # type: ignore[operator]
 
     Engine(prepared.graph, rules, observer=note_refusal).run(*with_prior(prepared.examples, prior))

@@ -1,7 +1,8 @@
 """The engine: walk the graph, hand each op's arguments to its rule. It knows no op and no mode.
 
 certain in  → the op itself, untouched
-anything uncertain in, or an op that adds noise → the op's rule
+one of two values in → the op itself on both, where it looks at single elements
+anything else uncertain in, or an op that adds noise → the op's rule
 
 Corrections (found by ``calibrate``) belong to a node, and its rule applies them.
 """
@@ -15,9 +16,10 @@ from torch import fx
 
 from onesigma.errors import UnsupportedOp
 from onesigma.graph.locate import describe
+from onesigma.rules.by_cases import by_cases
 from onesigma.rules.corrections import Corrections
 from onesigma.rules.table import RuleTable
-from onesigma.values.gaussian import is_uncertain
+from onesigma.values.gaussian import uncertain_in
 
 # Called around each node: it gets the engine, the node and a function that computes the node's
 # value, and returns the value to go on with. Whoever wants to look, to go on after a refusal, or
@@ -56,8 +58,11 @@ class Engine(fx.Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         rule = self.rules.get(target)
         adds_noise = rule is not None and rule.adds_noise
-        if not adds_noise and not is_uncertain((args, dict(kwargs))):
+        if not adds_noise and not uncertain_in((args, dict(kwargs))):
             return target(*args, **kwargs)
+        value = None if adds_noise else by_cases(target, rule, args, kwargs)
+        if value is not None:
+            return value
         if rule is None:
             raise UnsupportedOp("no rule yet; add one: rules/README.md")
         return rule.apply(args, kwargs, self.corrections.get(self._node.name, ()))

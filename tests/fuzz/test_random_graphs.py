@@ -21,7 +21,7 @@ import onesigma
 from onesigma.baselines.mc_dropout import with_dropout_on
 from onesigma.conversion import starting_corrections
 from onesigma.engine import Engine
-from onesigma.graph.canonical import canonical
+from onesigma.graph.expand import compose, expand
 from onesigma.graph.flow import trace_noise
 from onesigma.graph.functionalize import functionalize
 from onesigma.report import make_report
@@ -44,8 +44,9 @@ def judge(seed: int, passes: int = PASSES) -> str:
     graph, x = random_graph(seed)
     source = copy.deepcopy(graph)
     try:
-        canonical(source)
+        expand(source)
         functionalize(source)
+        compose(source, prior=False)
         flow = trace_noise(source, RULES, prior=False)
         (out,) = Engine(source, RULES, starting_corrections(flow)).run(x)
     except onesigma.OnesigmaError:

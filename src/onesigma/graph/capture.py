@@ -148,8 +148,11 @@ def training_copy(model: ModuleT) -> ModuleT:
 
 def _copy_around(kept: Iterable[Tensor], model: ModuleT) -> ModuleT:
     """A copy of the module tree in which the tensors of ``kept`` are still themselves."""
+    # Plain attributes too: the old weight_norm keeps a computed weight, which cannot be copied.
+    plain = (value for module in model.modules() for value in vars(module).values())
+    tensors = {id(t): t for t in chain(kept, plain) if isinstance(t, Tensor)}
     try:
-        return copy.deepcopy(model, {id(tensor): tensor for tensor in kept})
+        return copy.deepcopy(model, tensors)
     except Exception as error:
         raise CaptureError(
             f"The model cannot be copied ({error}). onesigma copies the module tree (not the "

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from onesigma.rules.by_cases import POINTWISE, takes_cases
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import Assumption, Reach, Rule, RuleTable
 
@@ -28,11 +29,13 @@ class Noise:
         sites: the sources of noise that reach it.
         apart: True if it is proved that no two elements depend on the same noise.
         normal: True if each element is normal, as far as the rules say.
+        mask: the node whose mask makes each element one of two values, as far as it is known.
     """
 
     sites: frozenset[str]
     apart: bool
     normal: bool
+    mask: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
             known[node] = Noise(frozenset({f"{PRIOR} {node.name}"}), apart=True, normal=True)
         if node.op == "output":
             flow.reaches_output = any(n in known for n in node.all_input_nodes)
-        if node.op != "call_function" or _is_size(node):
-            continue
         rule = rules.get(node.target) if callable(node.target) else None
+        if node.op != "call_function" or (rule is not None and rule.certain):
+            continue
         incoming = [n for n in _inputs(node) if n in known]
         if not incoming and not adds_noise(node, rules):
             continue
@@ -96,11 +99,14 @@ def _step(
 ) -> Step:
     noises = [known[n] for n in incoming]
     sites = frozenset().union(*(n.sites for n in noises))
+    mask = _common_mask(node, rule, noises)
+    rule = POINTWISE if rule is None and mask else rule
     if rule is None:
         return Step(node, None, Noise(sites, False, False), ())
     # One value twice is a case of its own, which some rules know how to treat.
     same = len(incoming) == 2 and incoming[0] is incoming[1] and rule.same_twice
-    separate = same or sum(len(n.sites) for n in noises) == len(sites)
+    aligned = mask is not None and rule.reach is Reach.EACH
+    separate = same or aligned or sum(len(n.sites) for n in noises) == len(sites)
     apart, normal = all(n.apart for n in noises), all(n.normal for n in noises)
     holds = {
         Assumption.INDEPENDENT: apart,
@@ -109,15 +115,25 @@ def _step(
         Assumption.ALWAYS_APPROXIMATE: False,
     }
     assumed = rule.assumes | ({Assumption.NORMAL} if same and rule.multiplies else set())
+    assumed = frozenset() if mask else assumed  # then it is the op itself, on both values
     broken = tuple(a for a in Assumption if a in assumed and not holds[a])
     bends = rule.bends or (rule.multiplies and len(incoming) > 1)
     stays_normal = not bends and not source and Assumption.ALWAYS_APPROXIMATE not in assumed
+    if not aligned:  # moved: it is another mask, or none
+        mask = node.name if mask or (rule.two_valued and not incoming) else None
     noise = Noise(
         sites | {node.name} if source else sites,
         apart=apart and separate and _keeps_apart(node, rule, incoming),
         normal=normal and stays_normal and separate,
+        mask=mask,
     )
     return Step(node, rule, noise, broken)
+
+
+def _common_mask(node: fx.Node, rule: Rule | None, noises: list[Noise]) -> str | None:
+    """The one mask of all uncertain inputs, if the op is then applied to both of their values."""
+    masks = {noise.mask for noise in noises}
+    return masks.pop() if len(masks) == 1 and takes_cases(node.target, rule) else None  # type: ignore[arg-type]
 
 
 def _keeps_apart(node: fx.Node, rule: Rule, incoming: list[fx.Node]) -> bool:
@@ -141,8 +157,3 @@ def _size(node: fx.Node) -> int:
     value = node.meta.get("val")
     values = value if isinstance(value, list | tuple) else [value]
     return sum(prod(v.shape) for v in values if isinstance(v, torch.Tensor))
-
-
-def _is_size(node: fx.Node) -> bool:
-    """Sizes are certain, whatever they are the sizes of."""
-    return isinstance(node.meta.get("val"), int | torch.SymInt)

@@ -9,6 +9,7 @@ later if anything uncertain reaches them.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,12 +33,26 @@ def _inline(module: fx.GraphModule, call: fx.Node) -> None:
     assert isinstance(nested_name, fx.Node)
     nested = module.get_submodule(str(nested_name.target))
     assert isinstance(nested, fx.GraphModule)
-    placeholders = [n for n in nested.graph.nodes if n.op == "placeholder"]
+    splice(module.graph, call, nested.graph, arguments)
+
+
+def splice(
+    graph: fx.Graph, call: fx.Node, nested: fx.Graph, arguments: Sequence[Any]
+) -> set[fx.Node]:
+    """Put a graph in the place of a node, with these values for its inputs; returns its nodes."""
+    placeholders = [n for n in nested.nodes if n.op == "placeholder"]
     values = dict(zip(placeholders, arguments, strict=True))
-    with module.graph.inserting_before(call):
-        results: Any = module.graph.graph_copy(nested.graph, values)
-    for taken in list(call.users):
-        assert taken.target is operator.getitem
-        taken.replace_all_uses_with(results[taken.args[1]])
-        module.graph.erase_node(taken)
-    module.graph.erase_node(call)
+    with graph.inserting_before(call):
+        results: Any = graph.graph_copy(nested, values)
+    new = {node for node in values.values() if node not in arguments}
+    for node in new:  # it stands where the call stood, unless it says otherwise
+        node.meta = {**call.meta, **node.meta}
+    if isinstance(results, fx.Node):
+        call.replace_all_uses_with(results)
+    else:
+        for taken in list(call.users):
+            assert taken.target is operator.getitem
+            taken.replace_all_uses_with(results[taken.args[1]])
+            graph.erase_node(taken)
+    graph.erase_node(call)
+    return new

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from onesigma.graph.canonical import canonical
 from onesigma.graph.capture import capture, is_captured
+from onesigma.graph.expand import compose, expand
 from onesigma.graph.functionalize import functionalize
 from onesigma.graph.inline import inline
 from onesigma.graph.own import OwnNetwork
@@ -32,13 +32,16 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(model: nn.Module, example_input: Any, task: str, class_dim: int | None) -> Prepared:
+def prepare(
+    model: nn.Module, example_input: Any, task: str, class_dim: int | None, *, prior: bool = False
+) -> Prepared:
     """From a model to its graph; for classification without the final softmax."""
     captured = capture(model, example_input)
     graph, notes = captured.graph, list(captured.notes)
     inline(graph)
-    canonical(graph)
+    expand(graph)
     functionalize(graph)
+    compose(graph, prior=prior)
     pool_first(graph)
     dynamic = answers_alike(captured) and captured.dynamic_batch
     if not dynamic:

@@ -232,3 +232,20 @@ def exp(mean: Tensor, var: Tensor) -> Moments:
 def square(mean: Tensor, var: Tensor) -> Moments:
     """x² of a normal: E[y] = m² + v, Var[y] = 2v² + 4m²v. Exact. s → 0 gives m², 0."""
     return mean * mean + var, 2 * var * var + 4 * mean * mean * var
+
+
+def cube(mean: Tensor, var: Tensor) -> Moments:
+    """x³ of a normal: E[y] = m³ + 3mv, Var[y] = 9m⁴v + 36m²v² + 15v³. Exact; saturates."""
+    square, largest = mean * mean, torch.finfo(mean.dtype).max
+    out_var = 9 * square * var * square + 36 * square * var * var + 15 * var * var * var
+    return mean * square + 3 * mean * var, out_var.clamp(max=largest)
+
+
+def wave(at_mean: Tensor, slope: Tensor, var: Tensor) -> Moments:
+    """sin or cos of a normal, from its value f and slope f' at the mean. Exact.
+
+    E[y] = e^(−v/2) f,   Var[y] = ½ (1 − e^−v) (1 − e^−v + 2 e^−v f'²)
+    """
+    lost = -torch.expm1(-var)
+    out_var = 0.5 * lost * (lost + 2 * torch.exp(-var) * slope * slope)
+    return torch.exp(-0.5 * var) * at_mean, out_var

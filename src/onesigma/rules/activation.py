@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onesigma.moments import functions
+from onesigma.moments import functions, positive
 from onesigma.moments.piecewise import Moments, piecewise_linear, relu
 from onesigma.moments.quadrature import SmoothFunction, smooth_moments
-from onesigma.rules.table import MomentFunction, Op, elementwise
+from onesigma.rules.table import ALWAYS_APPROXIMATE, MomentFunction, Op, elementwise
 
 aten = torch.ops.aten
 
@@ -31,13 +31,6 @@ def _prelu(op: Op, mean: Tensor, var: Tensor, weight: Tensor) -> Moments:
     channels = [1, -1] + [1] * (mean.dim() - 2)
     slope = weight.reshape(channels) if mean.dim() > 1 else weight
     return piecewise_linear(mean, var, op(mean, weight), (0.0,), (slope, 1.0))
-
-
-def _rrelu(
-    op: Op, mean: Tensor, var: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
-) -> Moments:
-    slope = (lower + upper) / 2
-    return piecewise_linear(mean, var, op(mean, lower, upper), (0.0,), (slope, 1.0))
 
 
 def _clamp(
@@ -119,6 +112,14 @@ def _exp(op: Op, mean: Tensor, var: Tensor) -> Moments:
     return functions.exp(mean, var)
 
 
+def _power(exponent: float) -> MomentFunction:
+    return lambda op, mean, var: positive.power(mean, var, exponent, op(mean))
+
+
+def _log(op: Op, mean: Tensor, var: Tensor) -> Moments:
+    return positive.log(mean, var, op(mean))
+
+
 def _square(op: Op, mean: Tensor, var: Tensor) -> Moments:
     return functions.square(mean, var)
 
@@ -127,7 +128,6 @@ elementwise(aten.relu.default, lambda op, mean, var: relu(mean, var))
 elementwise(aten.relu6.default, _piecewise(0.0, 0.0, 1.0, 6.0, 0.0))
 elementwise(aten.leaky_relu.default, _leaky)
 elementwise(aten.prelu.default, _prelu)
-elementwise(aten.rrelu.default, _rrelu)
 elementwise(aten.hardtanh.default, _hardtanh)
 elementwise(aten.hardsigmoid.default, _piecewise(0.0, -3.0, 1 / 6, 3.0, 0.0))
 elementwise(aten.clamp.default, _clamp)
@@ -137,6 +137,8 @@ elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
 elementwise(aten.softshrink.default, _softshrink)
 elementwise(aten.exp.default, _exp)
 elementwise(aten.square.default, _square)
+elementwise(aten.sin.default, lambda op, m, v: functions.wave(m.sin(), m.cos(), v))
+elementwise(aten.cos.default, lambda op, m, v: functions.wave(m.cos(), m.sin(), v))
 
 _QUADRATURE = "quadrature"
 elementwise(aten.sigmoid.default, _smooth(functions.SIGMOID), note=_QUADRATURE)
@@ -150,3 +152,11 @@ elementwise(aten.log_sigmoid.default, _log_sigmoid, note=_QUADRATURE)
 elementwise(aten.elu.default, _elu, note=_QUADRATURE)
 elementwise(aten.celu.default, _celu, note=_QUADRATURE)
 elementwise(aten.selu.default, _selu, note=_QUADRATURE)
+
+for _op, _moments in {
+    aten.sqrt.default: _power(0.5),
+    aten.rsqrt.default: _power(-0.5),
+    aten.reciprocal.default: _power(-1.0),
+    aten.log.default: _log,
+}.items():
+    elementwise(_op, _moments, note="taken as log-normal", assumes=ALWAYS_APPROXIMATE)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from onesigma.errors import UnsupportedOp
 from onesigma.moments.tails import standard_deviation
 from onesigma.rules.corrections import Factors, Gain, Together, constant
 from onesigma.rules.table import (
@@ -19,7 +18,6 @@ from onesigma.rules.table import (
     RuleFunction,
     linear,
     linear_rule,
-    rule,
 )
 from onesigma.values.correlated import Correlated
 from onesigma.values.gaussian import Gaussian, Uncertain, Value
@@ -132,14 +130,3 @@ for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
             multiplies=True,
         )
     )
-
-
-@rule(aten.addmm.default, family="linear", assumes=(INDEPENDENT,), accepts=(Gain,))
-def addmm(
-    bias: Tensor, x: Uncertain, weight: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Gaussian:
-    """Matrix product plus a certain term, β b + α x w; one b per column makes it ``linear``."""
-    if isinstance(bias, Uncertain):
-        raise UnsupportedOp("what is added is uncertain. Write it as b + x @ w.")
-    mean = aten.addmm.default(bias, x.mean, weight, beta=beta, alpha=alpha)
-    return Gaussian(mean, alpha * alpha * aten.mm.default(x.var, weight * weight))

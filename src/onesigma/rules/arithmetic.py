@@ -115,22 +115,9 @@ def mul(a: Any, b: Any) -> Gaussian:
     return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
 
 
-@rule(
-    aten.div.Tensor,
-    aten.div.Scalar,
-    family="product",
-    note="by a certain divisor only",
-    accepts=(Gain,),
-    reach=Reach.EACH,
-)
-def div(a: Value, b: Any) -> Gaussian:
-    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact; an uncertain divisor is refused."""
-    if isinstance(b, Uncertain):
-        raise UnsupportedOp(
-            "Division by an uncertain value has no mean: a normal divisor comes arbitrarily close "
-            "to 0. Normalise before the dropout, or add a rule for your own op (rules/README.md)."
-        )
-    assert isinstance(a, Uncertain)
+@rule(aten.div.Tensor, aten.div.Scalar, family="product", accepts=(Gain,), reach=Reach.EACH)
+def div(a: Uncertain, b: Any) -> Gaussian:
+    """y = a / c:  E[y] = m / c,  Var[y] = v / c². Exact. An uncertain divisor: graph/expand.py."""
     return broadcast(aten.div(a.mean, b), a.var / (b * b))
 
 
@@ -138,20 +125,17 @@ def div(a: Value, b: Any) -> Gaussian:
     aten.pow.Tensor_Scalar,
     family="elementwise",
     assumes=(NORMAL,),
-    note="exponents 1 and 2 only",
+    note="exponents 1, 2 and 3",
     reach=Reach.EACH,
     bends=True,
 )
 def power(x: Uncertain, exponent: float) -> Uncertain:
-    """Powers 1 and 2 of a normal. Exact."""
+    """Powers 1, 2 and 3 of a normal. Exact. Others: graph/expand.py."""
     if exponent == 1:
         return x
-    if exponent == 2:
-        return Gaussian(*functions.square(x.mean, x.var))
-    raise UnsupportedOp(
-        f"x ** {exponent} of an uncertain value has no rule; 1 and 2 have. Rewrite it by products, "
-        "or add a rule for your own op (rules/README.md)."
-    )
+    if exponent not in (2, 3):
+        raise UnsupportedOp(f"x ** {exponent} has no rule. Write it as a product of lower powers.")
+    return Gaussian(*(functions.cube if exponent == 3 else functions.square)(x.mean, x.var))
 
 
 @rule(
@@ -195,14 +179,17 @@ for _op, _average in ((aten.mean.dim, True), (aten.sum.dim_IntList, False)):
     RULES.add(_op)(linear_rule(_reduction(_op, average=_average), reach=Reach.GROUPS))
 
 
+def _cumulative_sum(x: Uncertain, dim: int, **kwargs: Any) -> Gaussian:
+    """Sums of all elements up to here. Exact if elements are independent."""
+    var = x.expanded().var if dim % x.mean.dim() == 0 else x.var
+    return Gaussian(aten.cumsum(x.mean, dim, **kwargs), aten.cumsum(var, dim, **kwargs))
+
+
+RULES.add(aten.cumsum.default)(linear_rule(_cumulative_sum))
+
+
 @rule(aten.where.self, family="choice", reach=Reach.EACH)
 def where(condition: Tensor, a: Value, b: Value) -> Gaussian:
     """Choose by a certain condition. Exact."""
     mean = torch.where(condition, mean_of(a), mean_of(b))
     return broadcast(mean, torch.where(condition, var_of(a), var_of(b)))
-
-
-@rule(aten.masked_fill.Scalar, family="choice", reach=Reach.EACH)
-def masked_fill(x: Uncertain, mask: Tensor, value: float) -> Gaussian:
-    """Put a certain value where the mask says so. Exact."""
-    return broadcast(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))

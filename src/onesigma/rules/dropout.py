@@ -11,13 +11,14 @@ much (``Parts``).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from onesigma.rules.corrections import Parts
-from onesigma.rules.table import Reach, Rule, RuleOptions, RuleTable, rule
-from onesigma.values.gaussian import Gaussian, Uncertain, Value
+from onesigma.rules.table import RULES, Reach, RuleOptions, RuleTable, rule
+from onesigma.values.gaussian import Gaussian, TwoValued, Uncertain, Value
 
 aten = torch.ops.aten
 
@@ -33,6 +34,13 @@ def _moments(x: Value) -> tuple[Tensor, Tensor | float]:
     return (x.mean, x.var) if isinstance(x, Uncertain) else (x, 0.0)
 
 
+def _made(x: Value, mean: Tensor, var: Tensor, kept: Tensor, dropped: float, p: float) -> Gaussian:
+    """The moments; of something certain, also which two values there are."""
+    if isinstance(x, Uncertain):
+        return Gaussian(mean, var)
+    return TwoValued(mean, var, kept, torch.full_like(kept, dropped), p, mask=object())
+
+
 def _masked(var: Tensor | float, away: Tensor, p: float, parts: Parts) -> Tensor:
     """q·v + p·(v + away²), the two parts of v + p·away²; ``away`` from the value when dropped."""
     own = parts.fresh * p * away * away
@@ -44,6 +52,7 @@ _EACH: RuleOptions = {
     "family": "dropout",
     "reach": Reach.EACH,
     "adds_noise": True,
+    "two_valued": True,
     "accepts": (Parts,),
 }
 
@@ -60,7 +69,7 @@ def dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> V
     mean, var = _moments(x)
     if p == 1:  # everything is dropped, with certainty
         return torch.zeros_like(mean)
-    return Gaussian(mean, _masked(var, mean, p, parts) / (1 - p))
+    return _made(x, mean, _masked(var, mean, p, parts) / (1 - p), mean / (1 - p), 0.0, p)
 
 
 @rule(aten.alpha_dropout.default, **_EACH)
@@ -78,7 +87,9 @@ def alpha_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED
         return torch.zeros_like(mean)
     q = 1 - p
     a = 1 / math.sqrt(q + _ALPHA_DROPPED**2 * q * p)
-    return Gaussian(a * q * mean, a * a * q * _masked(var, mean - _ALPHA_DROPPED, p, parts))
+    b = -a * p * _ALPHA_DROPPED
+    out_var = a * a * q * _masked(var, mean - _ALPHA_DROPPED, p, parts)
+    return _made(x, a * q * mean, out_var, a * mean + b, a * _ALPHA_DROPPED + b, p)
 
 
 # Whole channels (Dropout1d/2d/3d): each element by itself is as above.
@@ -97,12 +108,10 @@ def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECT
         return x
     mean, var = _moments(x)
     q = 1 - p
-    return Gaussian(q * mean, q * _masked(var, mean, p, parts))
+    return _made(x, q * mean, q * _masked(var, mean, p, parts), mean, 0.0, p)
 
 
 # For networks trained with classic dropout: merged over the common table.
 CLASSIC: RuleTable = {
-    aten.dropout.default: Rule(
-        classic_dropout, "dropout", accepts=(Parts,), reach=Reach.EACH, adds_noise=True
-    )
+    aten.dropout.default: replace(RULES[aten.dropout.default], function=classic_dropout)
 }

@@ -50,7 +50,9 @@ FROZEN: dict[Op, Rule] = {
 def keep_means(rules: RuleTable) -> RuleTable:
     """The same rules, with the mean of every result as the op itself makes it of the means."""
     return {
-        op: rule if rule.function is None else replace(rule, function=_keep_mean(op, rule))
+        op: rule
+        if rule.function is None
+        else replace(rule, function=_keep_mean(op, rule), two_valued=False)
         for op, rule in rules.items()
     }
 

@@ -9,17 +9,6 @@ from onesigma.rules.table import refuse
 aten = torch.ops.aten
 
 refuse(
-    aten.softmax.int,
-    aten.log_softmax.int,
-    why="a softmax inside the network (attention) has no moment rule; only a final one is "
-    "understood. Put the dropout after it, or leave this part out of the converted model.",
-)
-refuse(
-    aten.scaled_dot_product_attention.default,
-    why="attention has no moment rule yet. Put the dropout after it, or convert only the part of "
-    "the model that follows it.",
-)
-refuse(
     aten.lstm.input,
     aten.gru.input,
     aten.rnn_tanh.input,

@@ -50,6 +50,8 @@ passthrough(
     aten.split_with_sizes.default,
     aten.chunk.default,
     aten.unbind.int,
+    aten.unsafe_split.Tensor,
+    aten.diagonal.default,
 )
 passthrough(
     aten.expand.default,
@@ -66,26 +68,21 @@ passthrough(
     aten._upsample_nearest_exact3d.vec,
     aten.index.Tensor,
     aten.index_select.default,
+    aten.gather.default,
     copies=True,
 )
 
 
-@rule(aten.to.dtype, family="passthrough", reach=Reach.EACH, moves_only=True)
-def cast(x: Uncertain, dtype: torch.dtype, *rest: object) -> Gaussian:
+@rule(aten._to_copy.default, family="passthrough", reach=Reach.EACH, moves_only=True)
+def cast(x: Uncertain, *, dtype: torch.dtype | None = None, **rest: object) -> Gaussian:
     """Another precision. An integer or a truth value of something uncertain is refused."""
-    if not dtype.is_floating_point:
+    if dtype is not None and not dtype.is_floating_point:
         raise UnsupportedOp(
             f"a cast to {str(dtype).removeprefix('torch.')} cuts an uncertain value into steps. "
             "Cast before the dropout, or leave the cast out of the model."
         )
     full = x.expanded()
-    return Gaussian(full.mean.to(dtype), full.var.to(dtype))
-
-
-@rule(aten._to_copy.default, family="passthrough", reach=Reach.EACH, moves_only=True)
-def copy_to(x: Uncertain, *, dtype: torch.dtype | None = None, **rest: object) -> Gaussian:
-    """As ``cast``."""
-    return cast(x, x.mean.dtype if dtype is None else dtype)
+    return Gaussian(full.mean.to(dtype=dtype), full.var.to(dtype=dtype))
 
 
 @rule(aten.view.default, family="passthrough", reach=Reach.MOVES, moves_only=True)
@@ -100,10 +97,17 @@ def getitem(values: Sequence[Value], index: int) -> Value:
     return values[index]
 
 
-@rule(aten.sym_size.int, family="passthrough", reach=Reach.MOVES, moves_only=True)
-def sym_size(x: Uncertain, dim: int) -> int:
-    """A shape is certain."""
-    return x.mean.shape[dim]
+def _of_the_shape(op: Op) -> RuleFunction:
+    """What depends on the shape alone is certain."""
+    return lambda x, *args, **kwargs: op(x.mean, *args, **kwargs)
+
+
+for _op in (
+    *(aten.sym_size.int, aten.sym_numel.default),
+    *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
+    *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
+):
+    RULES.add(_op)(Rule(_of_the_shape(_op), "passthrough", certain=True))
 
 
 def _join(op: Op) -> RuleFunction:
@@ -134,13 +138,6 @@ def pad(x: Uncertain, pad: list[int], mode: str = "constant", value: float | Non
     """Constant padding adds certain values; the other modes copy elements. Exact."""
     mean = aten.pad.default(x.mean, pad, mode, value)
     return Gaussian(mean, aten.pad.default(_var_to_pad(x, pad), pad, mode, None))
-
-
-@rule(aten.constant_pad_nd.default, family="passthrough", reach=Reach.GROUPS, moves_only=True)
-def constant_pad_nd(x: Uncertain, pad: list[int], value: float = 0) -> Gaussian:
-    """Padding adds certain values. Exact."""
-    mean = aten.constant_pad_nd.default(x.mean, pad, value)
-    return Gaussian(mean, aten.constant_pad_nd.default(_var_to_pad(x, pad), pad))
 
 
 def _var_to_pad(x: Uncertain, pad: list[int]) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from onesigma.errors import UnsupportedOp
 from onesigma.registry import Registry
 from onesigma.rules.corrections import Correction, Gain, constant
-from onesigma.values.gaussian import Gaussian, Uncertain, is_uncertain
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 Op: TypeAlias = Callable[..., Any]
 RuleFunction: TypeAlias = Callable[..., Any]
@@ -69,9 +69,11 @@ class Rule:
         note: how it approximates, or why it refuses.
         accepts: the kinds of correction that it can be given, in the order they are fitted.
         adds_noise: it makes uncertain what was certain (dropout).
+        two_valued: of a certain input it makes one of two values, element by element.
         reach: which input elements an output element depends on. ``MIXES`` is always true, and
             proves nothing.
         moves_only: it only moves, copies or drops elements.
+        certain: its output depends on the shape of its input alone.
         linear_in_variance: op(v, w²) with the weight as second argument.
         bends: it is not linear: what is normal comes out not normal.
         multiplies: two uncertain inputs are multiplied, which bends too.
@@ -86,7 +88,9 @@ class Rule:
     accepts: tuple[type[Correction], ...] = ()
     reach: Reach | ReachFunction = Reach.MIXES
     adds_noise: bool = False
+    two_valued: bool = False
     moves_only: bool = False
+    certain: bool = False
     linear_in_variance: bool = False
     bends: bool = False
     multiplies: bool = False
@@ -112,12 +116,11 @@ class Rule:
         keywords = {each.keyword: each for each in corrections if each.keyword}
         try:
             value = self.function(*args, **kwargs, **keywords)
-        except (AttributeError, RuntimeError, TypeError) as error:
-            if is_uncertain(args[:1]) and not is_uncertain((args[1:], dict(kwargs))):
-                raise
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
             raise UnsupportedOp(
-                "no rule for an uncertain weight, bias or parameter, as in DropConnect. Apply the "
-                "dropout to what goes into the layer."
+                f"its rule does not take these arguments ({' '.join(str(error).split())[:80]}). "
+                "Often something other than its first input is uncertain, a weight or a condition: "
+                "keep dropout off that, or add a rule of your own (rules/README.md)."
             ) from error
         for each in corrections:
             if isinstance(each, Gain) and isinstance(value, Uncertain):
@@ -138,6 +141,7 @@ class RuleOptions(TypedDict, total=False):
     accepts: tuple[type[Correction], ...]
     reach: Reach | ReachFunction
     adds_noise: bool
+    two_valued: bool
     moves_only: bool
     bends: bool
     multiplies: bool
@@ -154,7 +158,7 @@ def rule(
     value (``mean`` and ``var``), and it is called only if at least one input is uncertain.
 
     Args:
-        ops: torch ops as they appear in exported graphs, e.g. ``torch.ops.aten.sin.default``.
+        ops: torch ops as they appear in exported graphs, e.g. ``torch.ops.aten.sinh.default``.
         replace: put this rule in the place of an existing one.
         options: what else is known of it, by the names of ``Rule``'s attributes: ``assumes`` what
             makes it exact, a ``note`` for the report, ``bends=True`` if it is not linear,
@@ -162,9 +166,9 @@ def rule(
             be proved, and the report then calls what follows approximate.
 
     Example:
-        >>> @onesigma.rule(torch.ops.aten.sin.default, note="first order", bends=True)
-        ... def sin(x):
-        ...     return onesigma.Gaussian(torch.sin(x.mean), torch.cos(x.mean) ** 2 * x.var)
+        >>> @onesigma.rule(torch.ops.aten.sinh.default, note="first order", bends=True)
+        ... def sinh(x):
+        ...     return onesigma.Gaussian(torch.sinh(x.mean), torch.cosh(x.mean) ** 2 * x.var)
     """
     given: dict[str, Any] = {"family": "own", **options}
     given["assumes"] = frozenset(given.get("assumes", ()))
@@ -233,7 +237,9 @@ def _linear(op: Op, weight: int, bias: int | None) -> RuleFunction:
     return apply
 
 
-def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -> None:
+def elementwise(
+    op: Op, moments: MomentFunction, *, note: str = "closed form", assumes: Assumption = NORMAL
+) -> None:
     """A non-linear function of each element alone.
 
     ``moments(op, mean, var, *args)`` returns the output's mean and variance for a normal input.
@@ -242,7 +248,7 @@ def elementwise(op: Op, moments: MomentFunction, *, note: str = "closed form") -
     def apply(x: Uncertain, *args: Any, **kwargs: Any) -> Gaussian:
         return Gaussian(*moments(op, x.mean, x.var, *args, **kwargs))
 
-    entry = Rule(apply, "elementwise", frozenset({NORMAL}), note, reach=Reach.EACH, bends=True)
+    entry = Rule(apply, "elementwise", frozenset({assumes}), note, reach=Reach.EACH, bends=True)
     RULES.add(op)(entry)
 
 

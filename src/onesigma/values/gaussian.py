@@ -8,9 +8,11 @@ ops of the original network. No zero-variance value is ever made up.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 
@@ -65,6 +67,35 @@ class Gaussian(Uncertain):
         return Gaussian(mean, self.var)
 
 
+@dataclass(frozen=True, eq=False)
+class TwoValued(Gaussian):
+    """``dropped`` with probability ``rate``, else ``kept``; with the same ``mask``, together.
+
+    What dropout makes of something certain: each element is one of two known numbers, and so is
+    any function of it. Mean and variance then need no formula, and no normal distribution.
+    """
+
+    kept: Tensor
+    dropped: Tensor
+    rate: float
+    mask: object
+
+
+def two_valued(kept: Tensor, dropped: Tensor, rate: float, mask: object, like: Tensor) -> TwoValued:
+    """With its moments, d + q (k − d) and p q (k − d)², in the dtype of ``like`` (bool has a mean).
+
+    A value that is not finite (log 0) counts as a very large one; the variance saturates.
+    """
+    largest = torch.finfo(like.dtype).max
+    k, d = (
+        torch.where(x.abs() <= largest / 4, x, largest / 4)
+        for x in (kept.to(like.dtype), dropped.to(like.dtype))
+    )
+    spread = (rate * (1 - rate)) ** 0.5 * (k - d)
+    var = (spread * spread).clamp(max=largest)
+    return TwoValued(d + (1 - rate) * (k - d), var, kept, dropped, rate, mask)
+
+
 Value: TypeAlias = Tensor | Uncertain
 
 
@@ -75,19 +106,22 @@ def broadcast(mean: Tensor, var: Tensor) -> Gaussian:
     return Gaussian(mean, var.expand_as(mean))
 
 
-def is_uncertain(values: object) -> bool:
-    """Whether anything in nested arguments is uncertain."""
-    if isinstance(values, dict):
-        values = tuple(values.values())
+def mapped(values: Any, new: Callable[[Uncertain], object]) -> Any:
+    """Nested arguments with ``new(x)`` in the place of each uncertain x."""
     if isinstance(values, list | tuple):
-        return any(is_uncertain(value) for value in values)
-    return isinstance(values, Uncertain)
+        return type(values)(mapped(value, new) for value in values)
+    if isinstance(values, dict):
+        return {key: mapped(value, new) for key, value in values.items()}
+    return new(values) if isinstance(values, Uncertain) else values
+
+
+def uncertain_in(values: object) -> list[Uncertain]:
+    """The uncertain values in nested arguments, one that is there twice listed twice."""
+    found: list[Uncertain] = []
+    mapped(values, found.append)
+    return found
 
 
 def means_of(values: object) -> object:
     """Nested arguments with the mean in the place of each uncertain value."""
-    if isinstance(values, list | tuple):
-        return type(values)(means_of(value) for value in values)
-    if isinstance(values, dict):
-        return {key: means_of(value) for key, value in values.items()}
-    return values.mean if isinstance(values, Uncertain) else values
+    return mapped(values, lambda x: x.mean)
