@@ -97,8 +97,8 @@ def _norm(x: Tensor, ord: float = 2, dim: Any = None, keep: bool = False, **_: A
 def _var(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
     dims = dim or list(range(x.dim()))
     count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
-    squares: Tensor = (x - x.mean(dims, keepdim=True)).square().sum(dims, keepdim)
-    return squares / count
+    result: Tensor = (x - x.mean(dims, keepdim=True)).square().sum(dims, keepdim) / count
+    return result
 
 
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
