@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test test-all fuzz check lock sbom advisories docs clean
+.PHONY: help setup demo test test-all fuzz damage check lock sbom advisories docs clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -36,6 +36,10 @@ test-all: test   ## and then the long ones
 EFFORT ?= 20
 fuzz: $(STAMP)   ## look EFFORT times as long as the suite for input that breaks something
 	ONESIGMA_FUZZ=$(EFFORT) $(BIN)/python -m pytest -n 2 tests/fuzz $(TEST)
+
+damage: $(STAMP) ## read 1,200 damaged variants of every kind of file, and say what came of them
+	ONESIGMA_FUZZ=30 $(BIN)/python -m pytest -n 2 -rP --show-capture=stdout \
+	  -p no:logging tests/fuzz/test_damaged_files.py $(TEST)
 
 check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from onesigma.errors import ModelError
+from onesigma.errors import DataError, ModelError
 from onesigma.storage.opening import NETWORK, SAVED, Array, Opened, open_model
 from onesigma.tables.windows import Scaling, fit_to_model, read_samples, thin
 
@@ -265,5 +265,8 @@ def read_class_names(args: argparse.Namespace) -> tuple[str, ...] | None:
     if args.class_names is None:
         return None
     path, text = Path(args.class_names), args.class_names
-    listed = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
-    return tuple(name.strip() for name in listed if name.strip())
+    try:
+        names = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text in UTF-8: {error}.") from error
+    return tuple(name.strip() for name in names if name.strip())

@@ -1,4 +1,4 @@
-"""Exported files, damaged and forged, in ``onesigma.runtime``: an answer or an error of ours."""
+"""Exported files, forged, in ``onesigma.runtime``: an answer or an error of ours."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fuzz.harness import altered, answered, damaged, examples
+from fuzz.harness import altered, answered, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import onesigma
 from onesigma import FileError, runtime
+from onesigma.runtime.model import seal
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -42,18 +43,12 @@ def answer_or_refuse(path: Path) -> None:
 
 @examples(80)
 @given(data=st.data())
-def test_bytes(exported, data):
-    other = exported.with_name("damaged.onnx")
-    other.write_bytes(data.draw(damaged(exported.read_bytes())))
-    answer_or_refuse(other)
-
-
-@examples(80)
-@given(data=st.data())
 def test_metadata(exported, data):
+    """By someone who knows how the digest is made."""
     proto = onnx.load(exported)
     content = json.loads(proto.metadata_props[0].value)
     proto.metadata_props[0].value = json.dumps(data.draw(altered(content)))
+    del proto.metadata_props[1]
     other = exported.with_name("forged.onnx")
-    onnx.save(proto, other)
+    other.write_bytes(seal(proto.SerializeToString()))
     answer_or_refuse(other)

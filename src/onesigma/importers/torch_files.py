@@ -101,6 +101,10 @@ def read_pickled_model(path: Path, *, trust: bool) -> nn.Module:
             f"{path.name} holds {type(content).__name__}, no network. For weights, name the "
             f"network as package.module:factory and give them with --weights {path.name}."
         )
+    try:
+        content.eval().state_dict()
+    except Exception as error:  # of a module that was not made whole
+        raise FileError(f"{path.name} holds a damaged network: {error}") from error
     return content
 
 

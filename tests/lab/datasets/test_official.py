@@ -1,6 +1,7 @@
 """Official archives: fetched and verified, unpacked safely, found again."""
 
 import errno
+import gzip
 import hashlib
 import io
 import random
@@ -487,3 +488,49 @@ def test_another_archive_leaves_nothing_unpacked(cache, monkeypatch):
     with pytest.raises(DataError, match="does not hold OpportunityUCIDataset"):
         official.fetch("opportunity")
     assert [p.name for p in cache.iterdir()] == ["archives"]
+
+
+def test_the_checksum_behind_a_tar_file_is_read(tmp_path):
+    """tarfile stops at the end of the archive, before the CRC of gzip."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        member = tarfile.TarInfo("a.bin")
+        member.size = 3000
+        archive.addfile(member, io.BytesIO(bytes(3000)))
+    good = content.getvalue()
+    (tmp_path / "a.tar.gz").write_bytes(good)
+    assert (extract(tmp_path / "a.tar.gz", tmp_path / "good") / "a.bin").stat().st_size == 3000
+    for place in (-8, -4):  # the CRC, the length
+        damaged = bytearray(good)
+        damaged[place] ^= 1
+        (tmp_path / "a.tar.gz").write_bytes(damaged)
+        with pytest.raises(DataError, match="damaged"):
+            extract(tmp_path / "a.tar.gz", tmp_path / "bad")
+        assert not (tmp_path / "bad").exists()
+
+
+def test_more_behind_a_tar_file_than_its_end(tmp_path):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as file:
+        file.write(content.getvalue() + bytes(2 << 20))
+    with pytest.raises(DataError, match="more than a tar file"):
+        extract(tmp_path / "a.tar.gz", tmp_path / "bad")
+
+
+def test_a_zip_file_that_lost_members_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("a", "b"):
+            archive.writestr(name, name)
+    whole = (tmp_path / "a.zip").read_bytes()
+    second = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 1)
+    lost = bytearray(whole)
+    lost[second - 47 + 32 : second - 47 + 34] = b"\xff\x00"  # a comment that swallows the next one
+    (tmp_path / "a.zip").write_bytes(lost)
+    with pytest.raises(DataError, match="damaged"):
+        extract(tmp_path / "a.zip", tmp_path / "bad")
+    with zipfile.ZipFile(tmp_path / "empty.zip", "w"):
+        pass
+    with pytest.raises(DataError, match="holds 0 of 0 files"):
+        extract(tmp_path / "empty.zip", tmp_path / "bad")

@@ -31,6 +31,7 @@ TIMEOUT_SECONDS = 60
 MOST_BYTES = 16 << 30
 MOST_FILES = 200_000
 _BLOCK = 1 << 20
+_ZIP_END = 22 + 0xFFFF  # bytes, with the longest comment
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _DAMAGE = (
@@ -334,12 +335,29 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as file:
+        _require_all_members(archive, len(file.infolist()))
         for member in file.infolist():
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise DataError(f"{archive.name} holds a link, {member.filename}: refused.")
             if not member.is_dir():
                 with file.open(member) as stream:
                     yield member.filename, stream
+
+
+def _require_all_members(archive: Path, found: int) -> None:
+    """As many as the end of a zip file says; zipfile reads as many as it finds."""
+    with archive.open("rb") as file:
+        file.seek(max(0, archive.stat().st_size - _ZIP_END), os.SEEK_SET)
+        end = file.read()
+    place = end.rfind(b"PK\x05\x06") + 10
+    stated = int.from_bytes(end[place : place + 2], "little")
+    if not found or stated not in (
+        found,
+        0xFFFF,
+    ):  # 0xFFFF: so many that they are counted elsewhere
+        raise DataError(
+            f"{archive.name} is damaged: it holds {found} of {stated} files. Fetch it again."
+        )
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -350,6 +368,11 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.name, stream
             elif not member.isdir():
                 raise DataError(f"{archive.name} holds a link or device, {member.name}: refused.")
+        # The checksums of gzip, bzip2 and xz stand at the end, behind what tarfile reads.
+        assert file.fileobj is not None
+        file.fileobj.read(_BLOCK)
+        if file.fileobj.read(1):
+            raise DataError(f"{archive.name} holds more than a tar file. Fetch it again.")
 
 
 def _inside(archive: Path, name: str) -> PurePosixPath:
