@@ -232,4 +232,4 @@ def exp(mean: Tensor, var: Tensor) -> Moments:
 
 def square(mean: Tensor, var: Tensor) -> Moments:
     """x² of a normal: E[y] = m² + v, Var[y] = 2v² + 4m²v. Exact. s → 0 gives m², 0."""
-    return mean * mean + var, 2 * var * var + 4 * mean * mean * var
+    return mean * mean + var, 2 * var * var + 4 * (mean * var) * mean

@@ -37,13 +37,16 @@ extern "C" {
 
 #define @NAME@_ARENA_SIZE @arena@ /* floats */
 @sizes@
+
+#define @NAME@_NULL_POINTER (-1)
+#define @NAME@_NOT_FINITE (-2) /* an input holds NaN or infinity */
 @class_names@
 struct @name@_prediction {
     @fields@
 };
 
-/* Answer one input. Returns 0, or -1 if a pointer is NULL. Not re-entrant: it uses an arena of its
-   own, which is left out if @NAME@_NO_ARENA is defined. */
+/* Answer one input. Returns 0, or one of the errors above, and then leaves *out as it was. Not
+   re-entrant: it uses an arena of its own, which is left out if @NAME@_NO_ARENA is defined. */
 int @name@_predict(@inputs@, struct @name@_prediction *out);
 
 /* The same in the caller's memory: @NAME@_ARENA_SIZE floats, free for other use between two calls.
@@ -74,11 +77,25 @@ _SOURCE = """\
 
 @class_names@
 @functions@
+/* By the bits of the exponent, so that it holds with -ffast-math, too. */
+static bool is_finite(const float *values, int count)
+{
+    union { float value; uint32_t bits; } each;
+    for (int i = 0; i < count; ++i) {
+        each.value = values[i];
+        if ((each.bits & 0x7f800000u) == 0x7f800000u)
+            return false;
+    }
+    return true;
+}
+
 int @name@_predict_with(float *arena, @given@,
                         struct @name@_prediction *out)
 {
     if (arena == NULL || @checks@ || out == NULL)
-        return -1;
+        return @NAME@_NULL_POINTER;
+    if (!(@finite@))
+        return @NAME@_NOT_FINITE;
     @places@
     @steps@
     @ends@
@@ -136,6 +153,10 @@ def emit(
         "functions": _functions(file, blocks),
         "given": ", ".join(f"const float *{each}" for each in given),
         "checks": " || ".join(f"{each} == NULL" for each in given),
+        "finite": " && ".join(
+            f"is_finite({each}, {value.size})"
+            for each, value in zip(given, graph.inputs.values(), strict=True)
+        ),
         "places": [line for _, line in places.values() if line],
         "steps": blocks,
         "ends": _ends(graph),
