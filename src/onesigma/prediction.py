@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,12 @@ class Prediction(Answer[Tensor]):
         return self.var.sqrt()
 
     @property
+    def valid(self) -> Tensor:
+        """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
+        finite = torch.isfinite(self.mean) & torch.isfinite(self.var)
+        return finite.unsqueeze(-1).flatten(1).all(1)
+
+    @property
     def label(self) -> Tensor:
         """The most probable class."""
         return self._probabilities().argmax(self.class_dim)
@@ -47,6 +53,22 @@ class Prediction(Answer[Tensor]):
 
         columns = {f.name: column(f.name) for f in fields(Prediction) if f.name != "class_dim"}
         return Prediction(**columns, class_dim=predictions[0].class_dim)
+
+
+def hide_rows(prediction: Prediction, inputs: Sequence[Tensor]) -> Prediction:
+    """NaN in place of every number of a row whose input holds NaN or infinity."""
+    real = [x for x in inputs if x.is_floating_point()]
+    if not real:
+        return prediction
+    # 0 or NaN, which is added: no branch, so that it can be compiled.
+    marks = torch.stack([(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in real]).sum(0)
+
+    def hide(value: Tensor) -> Tensor:
+        own = marks if value.shape[0] == marks.shape[0] else marks.sum(0, keepdim=True)
+        return value + own.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))
+
+    values = {f.name: getattr(prediction, f.name) for f in fields(prediction)}
+    return replace(prediction, **{k: hide(v) for k, v in values.items() if isinstance(v, Tensor)})
 
 
 torch.export.register_dataclass(Prediction)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -97,6 +98,7 @@ class _Summary:
     """What the table says in a few figures."""
 
     samples: int = 0
+    valid: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
@@ -105,9 +107,13 @@ class _Summary:
         self.samples += len(next(iter(table.values())))
         self.labels.update(map(str, table.get("label", ())))
         self.acts.update(table.get("act", ()))
-        for name, values in table.items():
-            if values and isinstance(values[0], float) and not name.startswith("p_"):
-                self.sums[name] += sum(values)
+        numbers = {
+            k: v for k, v in table.items() if v and isinstance(v[0], float) and k[:2] != "p_"
+        }
+        valid = [row for row in zip(*numbers.values(), strict=True) if all(map(math.isfinite, row))]
+        self.valid += len(valid)
+        for name, values in zip(numbers, zip(*valid, strict=True), strict=False):
+            self.sums[name] += sum(values)
 
     @property
     def coverage(self) -> float | None:
@@ -117,14 +123,16 @@ class _Summary:
     def to_dict(self) -> dict[str, Any]:
         return {
             "samples": self.samples,
+            "valid": self.valid,
             "labels": dict(self.labels.most_common()),
             "coverage": self.coverage,
-            "averages": {name: total / self.samples for name, total in self.sums.items()},
+            "averages": {name: total / self.valid for name, total in self.sums.items()},
         }
 
     def __str__(self) -> str:
         acts = "" if self.coverage is None else f", acts on {100 * self.coverage:.1f} %"
-        return f"{self.samples} samples{acts}"
+        bad = self.samples - self.valid
+        return f"{self.samples} samples{f', {bad} without a finite answer' if bad else ''}{acts}"
 
 
 PREDICT = Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -40,6 +41,12 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return np.asarray(np.sqrt(self.var))
 
     @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
+        finite = np.isfinite(self.mean) & np.isfinite(self.var)
+        return np.asarray(finite.all(axis=tuple(range(1, finite.ndim))))
+
+    @property
     def label(self) -> npt.NDArray[np.intp]:
         """The most probable class."""
         return np.asarray(self._probabilities().argmax(self.class_dim))
@@ -75,7 +82,7 @@ class Model:
         return [tuple(n if isinstance(n, int) else None for n in x.shape) for x in self._inputs]
 
     def __call__(self, *inputs: npt.NDArray[Any]) -> Prediction:
-        """Answer a batch.
+        """Answer a batch. A row of NaN or infinity is not ``valid``: see ``Answer``.
 
         Raises:
             InputError: an input has not the shape or the dtype that the model takes.
@@ -91,8 +98,25 @@ class Model:
             outputs = self._session.run(list(self._outputs.values()), feed)
         except Exception as error:  # each of its failures is a class of its own
             raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
-        values = dict(zip(self._outputs, outputs, strict=True))
+        values = dict(zip(self._outputs, _hide_rows(outputs, feed.values()), strict=True))
         return Prediction(**values, class_dim=self.metadata["class_dim"])
+
+
+def _hide_rows(
+    outputs: Sequence[npt.NDArray[Any]], inputs: Iterable[npt.NDArray[Any]]
+) -> list[npt.NDArray[Any]]:
+    """NaN in place of every number of a row whose input holds NaN or infinity; False for ``act``."""
+    bad = np.zeros(1, np.bool_)
+    for x in inputs:
+        if x.dtype.kind == "f" and not (good := np.isfinite(x)).all():
+            bad = bad | ~good.reshape(len(x), -1).all(1)
+    if not bad.any():
+        return list(outputs)
+    hidden = [np.array(value) for value in outputs]
+    for value in hidden:
+        rows = bad if len(bad) == len(value) else slice(None)
+        value[rows] = False if value.dtype == np.bool_ else np.nan
+    return hidden
 
 
 def load(path: str | Path, *, threads: int | None = None) -> Model:

@@ -135,7 +135,7 @@ def emit(
     blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
-    inputs = [identifier(each) for each in graph.inputs]
+    inputs = {identifier(each): value.size for each, value in graph.inputs.items()}
     given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
     declared, defined = _class_names(name, class_names)
     names = {"version": __version__, "NAME": name.upper(), "name": name}
@@ -153,10 +153,7 @@ def emit(
         "functions": _functions(file, blocks),
         "given": ", ".join(f"const float *{each}" for each in given),
         "checks": " || ".join(f"{each} == NULL" for each in given),
-        "finite": " && ".join(
-            f"is_finite({each}, {value.size})"
-            for each, value in zip(given, graph.inputs.values(), strict=True)
-        ),
+        "finite": " && ".join(f"is_finite(in_{each}, {size})" for each, size in inputs.items()),
         "places": [line for _, line in places.values() if line],
         "steps": blocks,
         "ends": _ends(graph),
