@@ -223,14 +223,9 @@ def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | Non
     if len(prepared.examples) > 1 or not prepared.examples[0].is_floating_point():
         raise InputError("input_std needs a model with one floating-point input.")
     example = prepared.examples[0]
-    try:
-        std = torch.as_tensor(input_std, dtype=example.dtype, device=example.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"input_std is no number and no tensor: {error}") from error
+    std = torch.as_tensor(input_std, dtype=example.dtype, device=example.device)
     if not bool((torch.isfinite(std.square()) & (std >= 0)).all()):
-        raise InputError(
-            f"input_std must not be negative, and its square a finite {example.dtype} number."
-        )
+        raise InputError("input_std must not be negative, and it and its square must be finite.")
     sample = tuple(example.shape[1:])
     if std.dim() == 1 and len(sample) > 1 and len(std) == sample[0]:
         std = std.reshape([-1] + [1] * (len(sample) - 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -30,8 +30,7 @@ class Prediction(Answer[Tensor]):
     @property
     def valid(self) -> Tensor:
         """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
-        finite = torch.isfinite(self.mean) & torch.isfinite(self.var)
-        return finite.unsqueeze(-1).flatten(1).all(1)
+        return torch.isfinite(torch.stack([self.mean, self.var], 1)).flatten(1).all(1)
 
     @property
     def label(self) -> Tensor:
@@ -57,18 +56,16 @@ class Prediction(Answer[Tensor]):
 
 def hide_rows(prediction: Prediction, inputs: Sequence[Tensor]) -> Prediction:
     """NaN in place of every number of a row whose input holds NaN or infinity."""
-    real = [x for x in inputs if x.is_floating_point()]
-    if not real:
-        return prediction
-    # 0 or NaN, which is added: no branch, so that it can be compiled.
-    marks = torch.stack([(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in real]).sum(0)
+    # 0 or NaN for each row, to be added: there is no branch, so that it can be compiled.
+    marks = [(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in inputs if x.is_floating_point()]
 
-    def hide(value: Tensor) -> Tensor:
-        own = marks if value.shape[0] == marks.shape[0] else marks.sum(0, keepdim=True)
-        return value + own.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))
+    def hide(value: Any) -> Any:
+        for mark in marks if isinstance(value, Tensor) else ():
+            own = mark if value.shape[0] == mark.shape[0] else mark.sum(0, keepdim=True)
+            value = value + own.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))
+        return value
 
-    values = {f.name: getattr(prediction, f.name) for f in fields(prediction)}
-    return replace(prediction, **{k: hide(v) for k, v in values.items() if isinstance(v, Tensor)})
+    return Prediction(**{f.name: hide(getattr(prediction, f.name)) for f in fields(prediction)})
 
 
 torch.export.register_dataclass(Prediction)

@@ -98,22 +98,20 @@ class _Summary:
     """What the table says in a few figures."""
 
     samples: int = 0
-    valid: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # of the finite numbers in each sum
 
     def add(self, table: Table) -> None:
         self.samples += len(next(iter(table.values())))
         self.labels.update(map(str, table.get("label", ())))
         self.acts.update(table.get("act", ()))
-        numbers = {
-            k: v for k, v in table.items() if v and isinstance(v[0], float) and k[:2] != "p_"
-        }
-        valid = [row for row in zip(*numbers.values(), strict=True) if all(map(math.isfinite, row))]
-        self.valid += len(valid)
-        for name, values in zip(numbers, zip(*valid, strict=True), strict=False):
-            self.sums[name] += sum(values)
+        for name, values in table.items():
+            if values and isinstance(values[0], float) and not name.startswith("p_"):
+                finite = [value for value in values if math.isfinite(value)]
+                self.sums[name] += sum(finite)
+                self.counts[name] += len(finite)
 
     @property
     def coverage(self) -> float | None:
@@ -123,16 +121,15 @@ class _Summary:
     def to_dict(self) -> dict[str, Any]:
         return {
             "samples": self.samples,
-            "valid": self.valid,
+            "valid": min(self.counts.values()),
             "labels": dict(self.labels.most_common()),
             "coverage": self.coverage,
-            "averages": {name: total / self.valid for name, total in self.sums.items()},
+            "averages": {k: total / max(1, self.counts[k]) for k, total in self.sums.items()},
         }
 
     def __str__(self) -> str:
         acts = "" if self.coverage is None else f", acts on {100 * self.coverage:.1f} %"
-        bad = self.samples - self.valid
-        return f"{self.samples} samples{f', {bad} without a finite answer' if bad else ''}{acts}"
+        return f"{self.samples} samples{acts}"
 
 
 PREDICT = Command(

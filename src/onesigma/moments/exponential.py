@@ -17,10 +17,7 @@ from torch import Tensor
 
 from onesigma.moments.tails import mills_ratios, standard_deviation
 
-
-# Beyond, what is left of a tail is below the last digit of what it is added to; and the fifth power
-# of a larger number overflows float32.
-_FAR = 1e8
+_FAR = 1e8  # beyond, nothing of a tail counts, and the fifth power overflows float32
 
 
 class Tail(NamedTuple):

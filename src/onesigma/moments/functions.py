@@ -221,8 +221,7 @@ def exp(mean: Tensor, var: Tensor) -> Moments:
 
     Saturates near the dtype's largest number instead of overflowing; s → 0 gives eᵐ, 0.
     """
-    # Below 127.5 log 2 in float32: there the exponential of the C code ends.
-    largest = math.log(torch.finfo(mean.dtype).max) - 0.4
+    largest = math.log(torch.finfo(mean.dtype).max) - 0.4  # exp_float in C ends at 127.5 log 2
     log_share = torch.log(-torch.expm1(-var.clamp(min=torch.finfo(var.dtype).tiny)))
     out_mean = torch.exp((mean + 0.5 * var).clamp(max=largest))
     # e^v − 1 = e^v (1 − e^−v): finite for large v, and the two large numbers meet first.

@@ -112,8 +112,8 @@ def mul(a: Any, b: Any) -> Gaussian:
         return broadcast(mean, var_a * (mean_b * mean_b))
     if not isinstance(a, Uncertain):
         return broadcast(mean, var_b * (mean_a * mean_a))
-    spread = (mean_a * var_b) * mean_a + (mean_b * var_a) * mean_b  # m² alone may overflow
-    return broadcast(mean, var_a * var_b + spread)
+    # Not m² first, which alone may overflow.
+    return broadcast(mean, var_a * var_b + mean_a * var_b * mean_a + mean_b * var_a * mean_b)
 
 
 @rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -43,8 +43,8 @@ class Prediction(Answer[npt.NDArray[Any]]):
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
         """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
-        finite = np.isfinite(self.mean) & np.isfinite(self.var)
-        return np.asarray(finite.all(axis=tuple(range(1, finite.ndim))))
+        both = np.stack([self.mean, self.var])
+        return np.asarray(np.isfinite(both).all(axis=(0, *range(2, both.ndim))))
 
     @property
     def label(self) -> npt.NDArray[np.intp]:
@@ -102,21 +102,17 @@ class Model:
         return Prediction(**values, class_dim=self.metadata["class_dim"])
 
 
-def _hide_rows(
-    outputs: Sequence[npt.NDArray[Any]], inputs: Iterable[npt.NDArray[Any]]
-) -> list[npt.NDArray[Any]]:
-    """NaN in place of every number of a row whose input holds NaN or infinity; False for ``act``."""
-    bad = np.zeros(1, np.bool_)
-    for x in inputs:
-        if x.dtype.kind == "f" and not (good := np.isfinite(x)).all():
-            bad = bad | ~good.reshape(len(x), -1).all(1)
+def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
+    """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
+    finite = [np.isfinite(x).reshape(len(x), -1).all(1) for x in inputs if x.dtype.kind == "f"]
+    bad = ~np.all(finite, axis=0)
     if not bad.any():
-        return list(outputs)
-    hidden = [np.array(value) for value in outputs]
-    for value in hidden:
+        return outputs
+    outputs = [np.array(value) for value in outputs]
+    for value in outputs:
         rows = bad if len(bad) == len(value) else slice(None)
         value[rows] = False if value.dtype == np.bool_ else np.nan
-    return hidden
+    return outputs
 
 
 def load(path: str | Path, *, threads: int | None = None) -> Model:

@@ -80,9 +80,8 @@ _SOURCE = """\
 /* By the bits of the exponent, so that it holds with -ffast-math, too. */
 static bool is_finite(const float *values, int count)
 {
-    union { float value; uint32_t bits; } each;
     for (int i = 0; i < count; ++i) {
-        each.value = values[i];
+        const union { float value; uint32_t bits; } each = {values[i]};
         if ((each.bits & 0x7f800000u) == 0x7f800000u)
             return false;
     }
