@@ -149,8 +149,12 @@ def test_a_class_dim_that_does_not_exist():
         float("nan"),
         float("inf"),
         torch.tensor([1.0, -1.0, 1.0]),
+        1e20,  # its square overflows float32
     ],
-    ids=["channels", "length", "sample", "batch", "negative", "nan", "inf", "one_negative"],
+    ids=[
+        *("channels", "length", "sample", "batch", "negative", "nan", "inf", "one_negative"),
+        "overflow",
+    ],
 )
 def test_wrong_input_std(std):
     model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(24, 3)).eval()

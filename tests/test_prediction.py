@@ -1,12 +1,16 @@
 """The one answer type."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
+import onesigma
 from onesigma import Prediction
+from onesigma.decide.threshold import AbstainRule
 
 
 def prediction(batch: int = 3, *shape: int, **kwargs) -> Prediction:
@@ -76,3 +80,63 @@ def test_it_travels_through_torch_export_trees():
     assert again.mean is answer.mean
     assert again.aleatoric is None
     assert again.class_dim == 1
+
+
+BAD = [float("nan"), float("inf"), -float("inf")]
+
+
+def converted() -> onesigma.Converted:
+    """ReLU makes 0 of minus infinity: without a check the answer would look like any other."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(6, 3))
+    model = onesigma.convert(network.eval(), torch.ones(2, 2, 3))
+    return model.with_abstain(AbstainRule("entropy", math.inf, 0.05, None, 100, 1.0, 0.0))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_row_that_is_not_finite_is_not_answered(bad):
+    x = torch.ones(4, 2, 3)
+    x[1, 0, 2] = bad
+    with torch.no_grad():
+        answer, good = converted()(x), converted()(torch.ones(4, 2, 3))
+    assert answer.valid.tolist() == answer.act.tolist() == [True, False, True, True]
+    for name in ("mean", "var", "probs", "entropy", "aleatoric", "epistemic"):
+        value = getattr(answer, name)
+        assert value[1].isnan().all()
+        assert torch.equal(value[[0, 2, 3]], getattr(good, name)[[0, 2, 3]])
+    assert good.valid.all()
+
+
+def test_the_largest_numbers_are_finite_and_zeros_keep_their_bits():
+    x = torch.full((2, 2, 3), 1e12)
+    x[1] = -0.0
+    with torch.no_grad():
+        assert converted()(x).valid.all()
+
+
+def test_it_is_checked_when_compiled_or_exported_too():
+    x = torch.ones(3, 2, 3)
+    x[2, 1, 1] = math.inf
+    program = torch.export.export(converted(), (torch.ones(2, 2, 3),), strict=False)
+    compiled = torch.compile(converted(), backend="eager", fullgraph=True)
+    with torch.no_grad():
+        assert compiled(x).act.tolist() == [True, True, False]
+        assert program.module()(x[1:]).act.tolist() == [True, False]
+
+
+class TwoInputs(nn.Module):
+    """An index and a number for each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last, self.dropout = nn.Embedding(5, 4), nn.Linear(4, 3), nn.Dropout(0.5)
+
+    def forward(self, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.dropout(self.table(index) * x))
+
+
+def test_inputs_of_several_kinds():
+    index, x = torch.tensor([1, 2, 3]), torch.tensor([[1.0], [math.nan], [2.0]])
+    model = onesigma.convert(TwoInputs().eval(), (index, torch.ones(3, 1)))
+    with torch.no_grad():
+        assert model(index, x).valid.tolist() == [True, False, True]

@@ -12,6 +12,8 @@ Array = TypeVar("Array")
 class Answer(Generic[Array]):
     """An answer and its uncertainty, for a batch.
 
+    Where the input holds NaN or infinity, every number of that row is NaN and ``act`` is False.
+
     Attributes:
         mean: mean of the logits (of the output itself for regression).
         var: variance of the logits.

@@ -229,8 +229,8 @@ def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | Non
         raise InputError("input_std needs a model with one floating-point input.")
     example = prepared.examples[0]
     std = torch.as_tensor(input_std, dtype=example.dtype, device=example.device)
-    if not bool(torch.isfinite(std).all()) or bool((std < 0).any()):
-        raise InputError("input_std must be finite and not negative.")
+    if not bool((torch.isfinite(std.square()) & (std >= 0)).all()):
+        raise InputError("input_std must not be negative, and it and its square must be finite.")
     sample = tuple(example.shape[1:])
     if std.dim() == 1 and len(sample) > 1 and len(std) == sample[0]:
         std = std.reshape([-1] + [1] * (len(sample) - 1))

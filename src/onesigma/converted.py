@@ -15,7 +15,7 @@ from onesigma.engine import Engine, Observer
 from onesigma.errors import InputError
 from onesigma.graph.capture import shared_copy
 from onesigma.graph.own import OwnNetwork
-from onesigma.prediction import OUTPUTS, Prediction
+from onesigma.prediction import OUTPUTS, Prediction, hide_rows
 from onesigma.report import Report
 from onesigma.rules.corrections import (
     Corrections,
@@ -133,7 +133,8 @@ class Converted(nn.Module):
         return self._source[0]
 
     def forward(self, *inputs: Tensor) -> Prediction:
-        return self.decide(self.answer(*self.check_inputs(inputs)))
+        checked = self.check_inputs(inputs)
+        return self.decide(hide_rows(self.answer(*checked), checked))
 
     def answer(self, *inputs: Tensor) -> Prediction:
         """What the network itself says, before any temperature or rule."""

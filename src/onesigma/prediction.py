@@ -28,6 +28,11 @@ class Prediction(Answer[Tensor]):
         return self.var.sqrt()
 
     @property
+    def valid(self) -> Tensor:
+        """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
+        return torch.isfinite(torch.stack([self.mean, self.var], 1)).flatten(1).all(1)
+
+    @property
     def label(self) -> Tensor:
         """The most probable class."""
         return self._probabilities().argmax(self.class_dim)
@@ -47,6 +52,20 @@ class Prediction(Answer[Tensor]):
 
         columns = {f.name: column(f.name) for f in fields(Prediction) if f.name != "class_dim"}
         return Prediction(**columns, class_dim=predictions[0].class_dim)
+
+
+def hide_rows(prediction: Prediction, inputs: Sequence[Tensor]) -> Prediction:
+    """NaN in place of every number of a row whose input holds NaN or infinity."""
+    # 0 or NaN for each row, to be added: there is no branch, so that it can be compiled.
+    marks = [(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in inputs if x.is_floating_point()]
+
+    def hide(value: Any) -> Any:
+        for mark in marks if isinstance(value, Tensor) else ():
+            own = mark if value.shape[0] == mark.shape[0] else mark.sum(0, keepdim=True)
+            value = value + own.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))
+        return value
+
+    return Prediction(**{f.name: hide(getattr(prediction, f.name)) for f in fields(prediction)})
 
 
 torch.export.register_dataclass(Prediction)

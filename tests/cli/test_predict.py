@@ -88,6 +88,23 @@ def test_a_file_a_threshold_and_a_summary(converted, folder, capsys):
     assert captured.out + captured.err == ""
 
 
+def test_a_sample_that_is_not_finite_when_scaled_is_not_answered(folder, capsys):
+    data = X.copy()
+    data[3, 2] = 3e38
+    np.save("large.npy", data)
+    Path("scale.json").write_text('{"mean": 0, "std": 0.01}')
+    command = ["model.safetensors", "large.npy", "--standardise", "scale.json"]
+    command += ["--abstain-above", "99", "-o", "out.csv"]
+    assert predict(*command, "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    rows = table((folder / "out.csv").read_text())
+    assert [row["act"] for row in rows] == ["act"] * 3 + ["abstain"] + ["act"] * 6
+    assert [i for i, row in enumerate(rows) if row["probability"] == "nan"] == [3]
+    assert (summary["samples"], summary["valid"]) == (10, 9)
+    good = [float(row["entropy"]) for row in rows if row["entropy"] != "nan"]
+    assert summary["averages"]["entropy"] == pytest.approx(np.mean(good), rel=1e-4)
+
+
 def test_parquet_in_and_out(folder):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = dict(zip("abcdef", X.T, strict=True)) | {"who": ["me"] * 10}

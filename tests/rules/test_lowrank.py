@@ -177,7 +177,7 @@ def test_dropout_is_that_of_the_common_table(form, corrections):
 def test_the_rectifier_of_a_uniform_against_its_integral():
     mean = torch.linspace(-4, 4, 41, dtype=torch.float64)
     width = torch.full_like(mean, 1.7)
-    fields = (width, -2 * width, 0.25 / width, -0.25 / width)
+    fields = (width, -2 * width, 0.25 / width)
     first, second = relu_of_uniform(mean, *fields)
     steps = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
     y = torch.relu(mean[:, None] + width[:, None] * (2 * steps - 1))
@@ -189,7 +189,7 @@ def test_the_rectifier_of_a_uniform_is_near_that_of_a_normal():
     mean = torch.linspace(-6, 6, 241, dtype=torch.float64)
     var = torch.ones_like(mean)
     width = HALF_WIDTH * var.sqrt()
-    first, second = relu_of_uniform(mean, width, -2 * width, 0.25 / width, -0.25 / width)
+    first, second = relu_of_uniform(mean, width, -2 * width, 0.25 / width)
     normal = RULES[aten.relu.default].function(Gaussian(mean, var))
     assert float((first - normal.mean).abs().max()) < 0.035
     assert float((2 / 3 * second - first**2 - normal.var).abs().max()) < 0.09

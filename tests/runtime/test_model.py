@@ -14,6 +14,7 @@ from torch import nn
 
 import onesigma
 from onesigma import FileError, InputError, ModelError, PackageError, runtime
+from onesigma.decide.threshold import AbstainRule
 from onesigma.runtime.model import FORMAT, is_exported, seal
 
 onnx = pytest.importorskip("onnx")
@@ -81,6 +82,25 @@ def test_inputs_that_lose_nothing_are_cast(path):
 def test_wrong_inputs(path, inputs, message):
     with pytest.raises(InputError, match=message):
         runtime.load(path)(*inputs)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_is_not_answered(bad, tmp_path):
+    """ReLU makes 0 of minus infinity: without a check the answer would look like any other."""
+    network = nn.Sequential(nn.ReLU(), nn.Dropout(0.4), nn.Flatten(), nn.Linear(10, 3)).eval()
+    rule = AbstainRule("entropy", np.inf, 0.05, None, 100, 1.0, 0.0)
+    model = onesigma.convert(network, X).with_abstain(rule)
+    answers = runtime.load(onesigma.export(model, tmp_path / "m.onnx").path)
+    x, good = X.numpy().copy(), answers(X.numpy())
+    x[2, 4, 1] = bad
+    answer = answers(x)
+    assert answer.valid.tolist() == answer.act.tolist() == [True, True, False, True]
+    assert good.valid.all()
+    assert good.act.all()
+    for name in ("mean", "var", "probs", "entropy", "aleatoric", "epistemic"):
+        value = getattr(answer, name)
+        assert np.isnan(value[2]).all()
+        np.testing.assert_allclose(value[[0, 1, 3]], getattr(good, name)[[0, 1, 3]], rtol=1e-5)
 
 
 def test_threads(path):

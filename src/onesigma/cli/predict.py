@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -104,6 +105,7 @@ class _Summary:
     labels: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # of the finite numbers in each sum
 
     def add(self, table: Table) -> None:
         self.samples += len(next(iter(table.values())))
@@ -111,7 +113,9 @@ class _Summary:
         self.acts.update(table.get("act", ()))
         for name, values in table.items():
             if values and isinstance(values[0], float) and not name.startswith("p_"):
-                self.sums[name] += sum(values)
+                finite = [value for value in values if math.isfinite(value)]
+                self.sums[name] += sum(finite)
+                self.counts[name] += len(finite)
 
     @property
     def coverage(self) -> float | None:
@@ -121,9 +125,10 @@ class _Summary:
     def to_dict(self) -> dict[str, Any]:
         return {
             "samples": self.samples,
+            "valid": min(self.counts.values()),
             "labels": dict(self.labels.most_common()),
             "coverage": self.coverage,
-            "averages": {name: total / self.samples for name, total in self.sums.items()},
+            "averages": {k: total / max(1, self.counts[k]) for k, total in self.sums.items()},
         }
 
     def __str__(self) -> str:

@@ -15,7 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from onesigma.moments.tails import mills_ratios, standard_deviation, tails
+from onesigma.moments.tails import mills_ratios, standard_deviation
+
+_FAR = 1e8  # beyond, nothing of a tail counts, and the fifth power overflows float32
 
 
 class Tail(NamedTuple):
@@ -45,13 +47,14 @@ def _powers(start: float, rate: float, size: Tensor, var: Tensor) -> tuple[Tenso
     """
     std = standard_deviation(var)
     gap = size - start
-    h = (gap - rate * var) / std
+    h = ((gap - rate * var) / std).clamp(-_FAR, _FAR)
     inside = h > 0
     shifted = rate * (0.5 * rate * var - size)
     before = -rate * start - 0.5 * gap * gap / var
     factor = torch.exp(torch.where(inside, shifted, before))
-    far, near = mills_ratios(h.abs()), tails(h.abs())
-    zeroth = torch.where(inside, 1 - near.zeroth, far.zeroth)
-    first = torch.where(inside, h + near.first, far.first)
-    second = torch.where(inside, 1 + h * h - near.second, far.second)
+    far, square = mills_ratios(h.abs()), h * h
+    fall = torch.exp(-0.5 * square)
+    zeroth = torch.where(inside, 1 - fall * far.zeroth, far.zeroth)
+    first = torch.where(inside, h + fall * far.first, far.first)
+    second = torch.where(inside, 1 + square - fall * far.second, far.second)
     return factor * zeroth, factor * std * first, factor * var * second

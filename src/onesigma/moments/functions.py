@@ -219,9 +219,9 @@ def elu(alpha: float, scale: float, input_scale: float) -> SmoothFunction:
 def exp(mean: Tensor, var: Tensor) -> Moments:
     """The log-normal: E[y] = e^(m + v/2), Var[y] = E[y]² (e^v − 1). Exact.
 
-    Saturates at the dtype's largest number instead of overflowing; s → 0 gives eᵐ, 0.
+    Saturates near the dtype's largest number instead of overflowing; s → 0 gives eᵐ, 0.
     """
-    largest = math.log(torch.finfo(mean.dtype).max) - 0.1
+    largest = math.log(torch.finfo(mean.dtype).max) - 0.4  # exp_float in C ends at 127.5 log 2
     log_share = torch.log(-torch.expm1(-var.clamp(min=torch.finfo(var.dtype).tiny)))
     out_mean = torch.exp((mean + 0.5 * var).clamp(max=largest))
     # e^v − 1 = e^v (1 − e^−v): finite for large v, and the two large numbers meet first.
@@ -231,7 +231,7 @@ def exp(mean: Tensor, var: Tensor) -> Moments:
 
 def square(mean: Tensor, var: Tensor) -> Moments:
     """x² of a normal: E[y] = m² + v, Var[y] = 2v² + 4m²v. Exact. s → 0 gives m², 0."""
-    return mean * mean + var, 2 * var * var + 4 * mean * mean * var
+    return mean * mean + var, 2 * var * var + 4 * (mean * var) * mean
 
 
 def cube(mean: Tensor, var: Tensor) -> Moments:

@@ -117,7 +117,8 @@ def _uncertain_product(op: Op, a: Uncertain, b: Uncertain) -> Gaussian:
     """Both sides uncertain: Var[Σ ab] = Σ (v_a v_b + m_a² v_b + v_a m_b²), if all independent."""
     second_b = b.mean * b.mean + b.var
     var = op(a.var, second_b) + op(a.mean * a.mean, b.var)
-    return Gaussian(op(a.mean, b.mean), var)
+    # Of many large products the sum would overflow.
+    return Gaussian(op(a.mean, b.mean), var.clamp(max=torch.finfo(var.dtype).max))
 
 
 for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):

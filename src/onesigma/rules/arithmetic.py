@@ -112,7 +112,8 @@ def mul(a: Any, b: Any) -> Gaussian:
         return broadcast(mean, var_a * (mean_b * mean_b))
     if not isinstance(a, Uncertain):
         return broadcast(mean, var_b * (mean_a * mean_a))
-    return broadcast(mean, var_a * var_b + mean_a * mean_a * var_b + mean_b * mean_b * var_a)
+    # Not m² first, which alone may overflow.
+    return broadcast(mean, var_a * var_b + mean_a * var_b * mean_a + mean_b * var_a * mean_b)
 
 
 @rule(aten.div.Tensor, aten.div.Scalar, family="product", accepts=(Gain,), reach=Reach.EACH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,12 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return np.asarray(np.sqrt(self.var))
 
     @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
+        both = np.stack([self.mean, self.var])
+        return np.asarray(np.isfinite(both).all(axis=(0, *range(2, both.ndim))))
+
+    @property
     def label(self) -> npt.NDArray[np.intp]:
         """The most probable class."""
         return np.asarray(self._probabilities().argmax(self.class_dim))
@@ -79,7 +86,7 @@ class Model:
         return names
 
     def __call__(self, *inputs: npt.NDArray[Any]) -> Prediction:
-        """Answer a batch.
+        """Answer a batch. A row of NaN or infinity is not ``valid``: see ``Answer``.
 
         Raises:
             InputError: an input has not the shape or the dtype that the model takes.
@@ -95,8 +102,21 @@ class Model:
             outputs = self._session.run(list(self._outputs.values()), feed)
         except Exception as error:  # each of its failures is a class of its own
             raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
-        values = dict(zip(self._outputs, outputs, strict=True))
+        values = dict(zip(self._outputs, _hide_rows(outputs, feed.values()), strict=True))
         return Prediction(**values, class_dim=self.metadata["class_dim"])
+
+
+def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
+    """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
+    finite = [np.isfinite(x).reshape(len(x), -1).all(1) for x in inputs if x.dtype.kind == "f"]
+    bad = ~np.all(finite, axis=0)
+    if not bad.any():
+        return outputs
+    outputs = [np.array(value) for value in outputs]
+    for value in outputs:
+        rows = bad if len(bad) == len(value) else slice(None)
+        value[rows] = False if value.dtype == np.bool_ else np.nan
+    return outputs
 
 
 @typed

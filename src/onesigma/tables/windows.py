@@ -46,7 +46,8 @@ class Scaling:
                 "is needed, or one per channel."
             )
         along = (1, *self.mean.shape, *[1] * (x.ndim - 1 - self.mean.ndim))
-        return np.asarray((x - self.mean.reshape(along)) / self.std.reshape(along), np.float32)
+        with np.errstate(over="ignore"):  # infinite input is not answered: see ``Answer``
+            return np.asarray((x - self.mean.reshape(along)) / self.std.reshape(along), np.float32)
 
 
 def read_samples(

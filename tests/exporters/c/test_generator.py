@@ -113,6 +113,39 @@ def test_it_is_re_entrant_and_leaves_nothing_in_the_arena(generated, tmp_path):
     assert calls <= {"logf", "sqrtf", "memcpy", "memset"}
 
 
+@needs_gcc
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-ffast-math")], ids=" ".join)
+def test_an_input_that_is_not_finite_is_an_error(generated, tmp_path, flags):
+    """Whatever stands at whatever place; the largest number is an input like any other."""
+    body = """static float x[GAIT_INPUT_SIZE];
+    static struct gait_prediction a;
+    const unsigned bad[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc00001u, 0x7f7fffffu};
+    for (int kind = 0; kind < 5; ++kind) {
+        int refused = 0;
+        for (int i = 0; i < GAIT_INPUT_SIZE; ++i) {
+            memset(x, 0, sizeof x);
+            memcpy(x + i, bad + kind, sizeof *x);
+            a.label = -7;
+            const int code = gait_predict(x, &a);
+            refused += code == GAIT_NOT_FINITE && a.label == -7;
+            if (code && code != GAIT_NOT_FINITE) return 1;
+        }
+        printf("%d ", refused);
+    }
+    printf("%d", gait_predict(NULL, &a) == GAIT_NULL_POINTER);"""
+    assert program(generated, body, tmp_path, *flags) == "24 24 24 24 0 1"
+
+
+@needs_gcc
+def test_every_input_is_checked(tmp_path):
+    m = Model(a=(1, 3), b=(1, 3))
+    m.op("Add", "a", "b")
+    body = """float a[3] = {0}, b[3] = {0, 0, INFINITY};
+    struct model_prediction out;
+    printf("%d %d", model_predict(a, b, &out), model_predict(b, a, &out));"""
+    assert program(generate(m.proto(), tmp_path), body, tmp_path) == "-2 -2"
+
+
 def test_options_are_checked(tmp_path):
     (tmp_path / "file").write_text("")
     model = exported()

@@ -74,6 +74,17 @@ def test_scaling_is_applied_to_the_channels():
         loud_model(scaling=Scaling(np.zeros(3), np.ones(3)))
 
 
+def test_a_window_that_is_not_finite_when_scaled_is_not_answered():
+    small = Scaling(np.zeros(3, np.float32), np.full(3, 1e-3, np.float32))
+    model = from_opened(wrap_converted("m", converted()), scaling=small)
+    window = np.zeros((16, 3), np.float32)
+    assert model(window).valid.all()
+    window[4, 1] = 1e38
+    answer = model(window)
+    assert not answer.valid.any()
+    assert np.isnan(answer.entropy).all()
+
+
 def test_without_a_rule_it_abstains_by_entropy():
     model = loud_model()
     assert (model.score, model.own_rule) == ("entropy", False)

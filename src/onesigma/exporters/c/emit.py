@@ -37,13 +37,16 @@ extern "C" {
 
 #define @NAME@_ARENA_SIZE @arena@ /* floats */
 @sizes@
+
+#define @NAME@_NULL_POINTER (-1)
+#define @NAME@_NOT_FINITE (-2) /* an input holds NaN or infinity */
 @class_names@
 struct @name@_prediction {
     @fields@
 };
 
-/* Answer one input. Returns 0, or -1 if a pointer is NULL. Not re-entrant: it uses an arena of its
-   own, which is left out if @NAME@_NO_ARENA is defined. */
+/* Answer one input. Returns 0, or one of the errors above, and then leaves *out as it was. Not
+   re-entrant: it uses an arena of its own, which is left out if @NAME@_NO_ARENA is defined. */
 int @name@_predict(@inputs@, struct @name@_prediction *out);
 
 /* The same in the caller's memory: @NAME@_ARENA_SIZE floats, free for other use between two calls.
@@ -74,11 +77,24 @@ _SOURCE = """\
 
 @class_names@
 @functions@
+/* By the bits of the exponent, so that it holds with -ffast-math, too. */
+static bool is_finite(const float *values, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        const union { float value; uint32_t bits; } each = {values[i]};
+        if ((each.bits & 0x7f800000u) == 0x7f800000u)
+            return false;
+    }
+    return true;
+}
+
 int @name@_predict_with(float *arena, @given@,
                         struct @name@_prediction *out)
 {
     if (arena == NULL || @checks@ || out == NULL)
-        return -1;
+        return @NAME@_NULL_POINTER;
+    if (!(@finite@))
+        return @NAME@_NOT_FINITE;
     @places@
     @steps@
     @ends@
@@ -118,7 +134,7 @@ def emit(
     blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
-    inputs = [identifier(each) for each in graph.inputs]
+    inputs = {identifier(each): value.size for each, value in graph.inputs.items()}
     given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
     declared, defined = _class_names(name, class_names)
     names = {"version": __version__, "NAME": name.upper(), "name": name}
@@ -136,6 +152,7 @@ def emit(
         "functions": _functions(file, blocks),
         "given": ", ".join(f"const float *{each}" for each in given),
         "checks": " || ".join(f"{each} == NULL" for each in given),
+        "finite": " && ".join(f"is_finite(in_{each}, {size})" for each, size in inputs.items()),
         "places": [line for _, line in places.values() if line],
         "steps": blocks,
         "ends": _ends(graph),

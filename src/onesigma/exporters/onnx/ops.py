@@ -341,6 +341,7 @@ def _window(x: Value, padding: Sizes, **sizes: Sizes) -> dict[str, list[int]]:
     space = x.rank - 2
     sizes |= {"pads": padding}
     each = {name: list(n) * space if len(n) == 1 else list(n) for name, n in sizes.items()}
+    _require(all(len(n) == space > 0 for n in each.values()), "a window over the channels")
     return each | {"pads": 2 * each["pads"]}
 
 
