@@ -76,7 +76,7 @@ def test_scaling_is_applied_to_the_channels():
 
 def test_a_window_that_is_not_finite_when_scaled_is_not_answered():
     small = Scaling(np.zeros(3, np.float32), np.full(3, 1e-3, np.float32))
-    model = from_opened(wrap_converted("m", converted()), scaling=small)
+    model = live_model(wrap_converted("m", converted()), scaling=small)
     window = np.zeros((16, 3), np.float32)
     assert model(window).valid.all()
     window[4, 1] = 1e38
