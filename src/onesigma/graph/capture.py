@@ -20,13 +20,24 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
 
 from onesigma.errors import CaptureError, InputError, ModelError
 from onesigma.graph.locate import describe
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
+DROPOUTS = (
+    *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
+    *(torch.dropout, torch.dropout_, torch.alpha_dropout, torch.feature_dropout),
+)
+_NOTHING = (
+    torch.ops.aten.lift_fresh_copy.default,
+    torch.ops.aten.detach_.default,
+    torch.ops.aten.alias.default,
+)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
@@ -101,7 +112,7 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
-    with quiet():
+    with quiet(), _OwnOutputs():
         program = torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
     program.graph.eliminate_dead_code(_acts)
     return program
@@ -120,8 +131,8 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     graph = module.graph
     graph.set_codegen(fx.graph.CodeGen())
     for node in list(graph.nodes):
-        # A constant made by torch.tensor() arrives as a copy of itself.
-        if node.target in (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.detach_.default):
+        # A constant made by torch.tensor() arrives as a copy of itself; alias: see _OwnOutputs.
+        if node.target in _NOTHING:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         # The dtype at capture, asserted at run time, would forbid .double() and the like.
@@ -130,6 +141,20 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     graph.eliminate_dead_code(_acts)
     # A module of our own: the exported one refuses .eval() and keeps constants off .to().
     return fx.GraphModule(module, graph)
+
+
+class _OwnOutputs(TorchFunctionMode):
+    """Most dropouts return their very input in eval mode, which tracing then takes for the output.
+
+    Whatever used the input later, a residual, would be noisy. They get an alias of it instead.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in DROPOUTS and args:
+            args = (torch.ops.aten.alias.default(args[0]), *args[1:])
+        return func(*args, **(kwargs or {}))
 
 
 def shared_copy(model: ModuleT) -> ModuleT:

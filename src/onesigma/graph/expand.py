@@ -94,7 +94,7 @@ def _norm(x: Tensor, ord: float = 2, dim: Any = None, keep: bool = False, **_: A
     return x.square().sum(dim, keep).sqrt() if ord == 2 else None
 
 
-def _var(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
+def _var(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     dims = dim or list(range(x.dim()))
     count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
     result: Tensor = (x - x.mean(dims, keepdim=True)).square().sum(dims, keepdim) / count

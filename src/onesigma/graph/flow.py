@@ -99,7 +99,7 @@ def _step(
 ) -> Step:
     noises = [known[n] for n in incoming]
     sites = frozenset().union(*(n.sites for n in noises))
-    mask = _common_mask(node, rule, noises)
+    mask = _common_mask(node, rule, known)
     rule = POINTWISE if rule is None and mask else rule
     if rule is None:
         return Step(node, None, Noise(sites, False, False), ())
@@ -130,10 +130,14 @@ def _step(
     return Step(node, rule, noise, broken)
 
 
-def _common_mask(node: fx.Node, rule: Rule | None, noises: list[Noise]) -> str | None:
+def _common_mask(node: fx.Node, rule: Rule | None, known: dict[fx.Node, Noise]) -> str | None:
     """The one mask of all uncertain inputs, if the op is then applied to both of their values."""
-    masks = {noise.mask for noise in noises}
-    return masks.pop() if len(masks) == 1 and takes_cases(node.target, rule) else None  # type: ignore[arg-type]
+    masks = {known[n].mask for n in _inputs(node) if n in known}
+    rest: list[fx.Node] = []
+    fx.node.map_arg((node.args[1:], node.kwargs), rest.append)
+    moved_by = any(n in known for n in rest)
+    taken = len(masks) == 1 and takes_cases(node.target, rule, moved_by=moved_by)  # type: ignore[arg-type]
+    return masks.pop() if taken else None
 
 
 def _keeps_apart(node: fx.Node, rule: Rule, incoming: list[fx.Node]) -> bool:

@@ -10,18 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from onesigma.errors import CaptureError
-from onesigma.graph.capture import Captured, buffers_restored
+from onesigma.graph.capture import DROPOUTS, Captured, buffers_restored
 
 _TOLERANCE = 1e-4  # of the largest output: another batch may be summed in another order
-_DROPOUTS = (
-    *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
-    *(torch.dropout, torch.dropout_, torch.alpha_dropout, torch.feature_dropout),
-)
 
 
 class _DropoutOff(TorchFunctionMode):
@@ -29,7 +24,7 @@ class _DropoutOff(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _DROPOUTS:
+        if func in DROPOUTS:
             return args[0] if args else kwargs["input"]
         return func(*args, **kwargs)
 

@@ -21,11 +21,15 @@ from onesigma.values.gaussian import TwoValued, Uncertain, mapped, two_valued, u
 POINTWISE = Rule(None, "elementwise", note="by cases", reach=Reach.EACH, bends=True)
 
 
-def takes_cases(op: Op, rule: Rule | None) -> bool:
-    """Whether an element of the output depends on one element of each input."""
+def takes_cases(op: Op, rule: Rule | None, *, moved_by: bool) -> bool:
+    """Whether an element of the output depends on one element of the mask.
+
+    ``moved_by``: something after the first argument is uncertain. Of an index, that is another one.
+    """
     if rule is None:
         return torch.Tag.pointwise in getattr(op, "tags", ())
-    return not rule.adds_noise and (rule.moves_only or rule.reach is Reach.EACH)
+    moves = rule.moves_only and not moved_by
+    return not rule.adds_noise and (moves or rule.reach is Reach.EACH)
 
 
 def by_cases(op: Op, rule: Rule | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -33,7 +37,10 @@ def by_cases(op: Op, rule: Rule | None, args: tuple[Any, ...], kwargs: Mapping[s
     given = (args, dict(kwargs))
     found = uncertain_in(given)
     first, masks = found[0], {getattr(x, "mask", None) for x in found}
-    if not isinstance(first, TwoValued) or len(masks) > 1 or not takes_cases(op, rule):
+    moved_by = bool(uncertain_in((args[1:], dict(kwargs))))
+    if len(masks) > 1 or not takes_cases(op, rule, moved_by=moved_by):
+        return None
+    if not isinstance(first, TwoValued):
         return None
     own = None
     if rule is not None and len(found) == 1 and not rule.bends:
