@@ -42,6 +42,13 @@ def test_a_wrong_type_is_named(given, message):
         example(**given)
 
 
+def test_names_of_numpy_are_texts(tmp_path):
+    pytest.importorskip("onnx")
+    names = np.array(["a", "b", "c"])
+    onesigma.export(CONVERTED, tmp_path / "m.onnx", class_names=names, input_names=("x",))
+    assert runtime.load(tmp_path / "m.onnx").class_names == ["a", "b", "c"]
+
+
 def test_right_types_pass():
     example(1, 2, name=Path("a"), yes=True)
     example(np.int64(1), np.float32(0.5), name="a", yes=np.bool_(True))

@@ -18,47 +18,40 @@ from onesigma.errors import InputError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-# What passes for a plain type: numbers of numpy too, but a bool is no number.
-_PASSES: dict[Any, Any] = {
-    int: Integral,
-    float: Real,
-    bool: bool | np.bool_,
-    Path: os.PathLike,
-}
+# What passes for a type: numbers of numpy too, and lists. Of a collection only that it is one.
+_PASSES: dict[Any, Any] = {int: Integral, float: Real, bool: bool | np.bool_, Path: os.PathLike}
+_PASSES |= {tuple: tuple | list, Callable: Callable}
 
 
 def typed(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Check every call against the annotations; of a collection, only that it is one."""
+    """Check every call of the function against its annotations."""
     signature = inspect.signature(function)
-
-    @cache
-    def hints() -> dict[str, Any]:
-        written = {name: each.annotation for name, each in signature.parameters.items()}
-        return get_type_hints(SimpleNamespace(__annotations__=written), function.__globals__)
 
     @wraps(function)
     def checked(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            kind = hints()[name]
-            kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-            if not any(_is(value, each) for each in kinds):
-                wanted = signature.parameters[name].annotation
+            if not _fits(value, _hints(function)[name]):
                 raise InputError(
                     f"{function.__name__}: {name}={reprlib.repr(value)} is a "
-                    f"{type(value).__name__}, expected {wanted}."
+                    f"{type(value).__name__}, expected {function.__annotations__[name]}."
                 )
         return function(*args, **kwargs)
 
     return checked
 
 
-def _is(value: Any, kind: Any) -> bool:
-    origin = get_origin(kind)
-    if origin is Callable:
-        return callable(value)
-    if origin is not None:
-        return isinstance(value, Iterable)
-    if kind in (int, float) and isinstance(value, bool):
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    written = {name: each for name, each in function.__annotations__.items() if name != "return"}
+    return get_type_hints(SimpleNamespace(__annotations__=written), function.__globals__)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, UnionType):
+        return any(_fits(value, each) for each in get_args(kind))
+    if isinstance(value, bool) and kind in (int, float):
         return False
+    origin = get_origin(kind)
     # A network that is no nn.Module gets a better message where it is captured.
-    return kind.__name__ == "Module" or isinstance(value, _PASSES.get(kind, kind))
+    anything = getattr(kind, "__name__", "") == "Module"
+    return anything or isinstance(value, _PASSES.get(origin or kind, Iterable if origin else kind))

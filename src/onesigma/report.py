@@ -59,11 +59,9 @@ class Report:
     @staticmethod
     def from_dict(content: dict[str, Any]) -> Report:
         return Report(
-            tuple(
-                Site(**_texts(site) | {"rate": float(site["rate"])}) for site in content["sites"]
-            ),
-            tuple(Entry(**_texts(entry)) for entry in content["entries"]),
-            tuple(map(str, content["notes"])),
+            tuple(Site(**site) for site in content["sites"]),
+            tuple(Entry(**entry) for entry in content["entries"]),
+            tuple(content["notes"]),
         )
 
     @property
@@ -83,10 +81,6 @@ class Report:
         if self.notes:
             text += ["", *(f"note: {note}" for note in self.notes)]
         return printable("\n".join(text))
-
-
-def _texts(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value) for name, value in content.items()}
 
 
 def make_report(

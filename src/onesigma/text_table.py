@@ -20,7 +20,7 @@ def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:
     """Columns as wide as they need to be; with ``numbers``, all but the first to the right."""
-    rows = [[printable(cell).replace("\n", "\\n") for cell in row] for row in rows]
+    rows = [[printable(str(cell)).replace("\n", "\\n") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

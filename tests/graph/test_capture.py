@@ -215,7 +215,7 @@ def test_wrong_example_shape():
         onesigma.convert(small(), X[:, :5])
     with pytest.raises(InputError, match="batch dimension"):
         onesigma.convert(small(), torch.tensor(1.0))
-    with pytest.raises(InputError, match="not str"):
+    with pytest.raises(InputError, match="is a str"):
         onesigma.convert(small(), "x")
     with pytest.raises(InputError, match="nothing"):
         onesigma.convert(small(), ())

@@ -116,7 +116,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path):
 
 def test_a_link_that_leads_in_a_circle(tmp_path):
     (tmp_path / "a.txt").symlink_to("a.txt")
-    with pytest.raises(FileError, match=r"a\.txt leads in a circle"):
+    with pytest.raises(FileError, match=r"a\.txt.* leads in a circle"):
         write(tmp_path / "a.txt")
     assert (tmp_path / "a.txt").is_symlink()
 

@@ -184,6 +184,15 @@ def test_failure_leaves_the_old_file(saved, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("word", [b"onesigma", b"sha256", b"weight"])
+def test_text_that_is_no_utf8(saved, word, tmp_path):
+    content = saved[1].read_bytes()
+    assert word in content
+    (tmp_path / "model").write_bytes(content.replace(word, b"\xff\xfe" + word[2:]))
+    with pytest.raises(FileError, match=r"model cannot be read.*utf-8|UTF-8"):
+        onesigma.load(tmp_path / "model")
+
+
 # Malice: the JSON rewritten by someone who knows how to recompute the digest
 
 

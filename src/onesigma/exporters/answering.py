@@ -68,8 +68,10 @@ def make_answering(
     answer = converted(*examples)
     columns = list(answer.arrays())
     inputs = tuple(_input_names(converted.source, columns) if input_names is None else input_names)
-    plain_output = None if plain is None else _name_of(plain)
     _require_texts("input_names", inputs, len(examples))
+    if plain is not None and (len(plain) != 2 or not isinstance(plain[0], str)):
+        raise InputError(f"plain={plain!r}: give a name and the original model.")
+    plain_output = None if plain is None else plain[0]
     outputs = _output_names(columns, inputs, plain_output)
     graph = _trace(converted, examples, columns.index("var"))
     if plain is not None:
@@ -126,15 +128,10 @@ def _output_names(
     return names
 
 
-def _name_of(plain: tuple[str, nn.Module]) -> str:
-    if isinstance(plain, tuple | list) and len(plain) == 2 and isinstance(plain[0], str):
-        return plain[0]
-    raise InputError(f"plain={plain!r}: give a name and the original model.")
-
-
 def _require_texts(what: str, texts: Sequence[str], count: int) -> None:
-    if isinstance(texts, str) or list(map(type, texts)) != [str] * count:
-        raise InputError(f"{what}={texts!r}: {count} texts are needed.")
+    good = not isinstance(texts, str) and all(isinstance(text, str) for text in texts)
+    if not good or len(texts) != count:
+        raise InputError(f"{what}: {count} names are needed, one for each; got {texts!r}.")
 
 
 class _Decided(nn.Module):

@@ -7,15 +7,14 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 from onesigma.errors import FileError
 
-try:
-    import fcntl
-except ModuleNotFoundError:  # Windows: leftovers stay there
-    fcntl = None  # type: ignore[assignment]
+_LOCKS: Any = import_module("fcntl") if os.name == "posix" else None  # without, leftovers stay
 
 
 @contextmanager
@@ -30,11 +29,9 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         FileError: there cannot be such a file, or the disk is full.
     """
-    if os.path.isdir(path):
-        raise FileError(f"{path} is a folder: name a file in it.")
     target = Path(os.path.realpath(path))
-    if os.path.islink(target):
-        raise FileError(f"{path} leads in a circle of links.")
+    if os.path.isdir(path) or os.path.islink(target):
+        raise FileError(f"{path} is a folder, or leads in a circle of links: name a file.")
     device = os.path.exists(path) and not os.path.isfile(path)
     # In the same folder, since a rename is atomic only within one file system.
     place = Path(gettempdir(), path.name) if device else target
@@ -42,11 +39,18 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = place.with_name(f".{place.stem}.onesigma-{secrets.token_hex(4)}{place.suffix}")
     try:
         with _locked(temporary):
-            old = target if os.path.exists(target) else temporary
+            old = temporary if device or not os.path.exists(target) else target
             mode = 0o600 if device else stat.S_IMODE(old.stat().st_mode)
             temporary.chmod(mode | stat.S_IWUSR)
             yield temporary
-            _finish(temporary, path if device else target, mode, device)
+            if device:
+                with temporary.open("rb") as content, path.open("wb") as stream:
+                    shutil.copyfileobj(content, stream)
+                return
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())  # else a power cut may leave the name without the content
+            temporary.chmod(mode)
+            os.replace(temporary, target)
     except OSError as error:
         if error.filename not in (None, str(temporary), str(path)):
             raise
@@ -56,42 +60,27 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _finish(temporary: Path, target: Path, mode: int, device: bool) -> None:
-    if device:
-        with temporary.open("rb") as content, target.open("wb") as stream:
-            shutil.copyfileobj(content, stream)
-        return
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())  # else a power cut may leave the new name without its content
-    temporary.chmod(mode)
-    os.replace(temporary, target)
-
-
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Create the file, and lock it: while its writer lives, nobody takes it for a leftover."""
-    while True:
-        handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        if fcntl is None:
-            os.close(handle)
+    with file.open("xb") as created:
+        if _LOCKS is None:
+            created.close()  # Windows renames no open file
+        else:
+            with suppress(OSError):  # a file system without locks
+                _LOCKS.flock(created, _LOCKS.LOCK_EX)
+        if created.closed or os.fstat(created.fileno()).st_nlink:
             yield
             return
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:
-            break
-        os.close(handle)  # removed by another run before it was locked
-    try:
+    with _locked(file):  # another run removed it before it was locked
         yield
-    finally:
-        os.close(handle)
 
 
 def _remove_leftovers(path: Path) -> None:
     """Remove what a writer of `path` left that was killed before it could clean up."""
     ours = re.compile(rf"\.{re.escape(path.stem)}\.onesigma-[0-9a-f]{{8}}{re.escape(path.suffix)}")
-    names = os.listdir(path.parent) if fcntl is not None and path.parent.is_dir() else []
+    names = os.listdir(path.parent) if _LOCKS is not None and path.parent.is_dir() else []
     for name in filter(ours.fullmatch, names):
         with suppress(OSError), (path.parent / name).open("rb+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+            _LOCKS.flock(file, _LOCKS.LOCK_EX | _LOCKS.LOCK_NB)  # fails while its writer lives
             os.unlink(path.parent / name)

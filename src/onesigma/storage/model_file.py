@@ -106,6 +106,7 @@ def _tried(model: Converted) -> Converted:
         answer, (plain,) = model.answer(*inputs), model.source(*inputs)
         one = plain.select(settings.class_dim, 0)
     entropy = one if answer.entropy is None else answer.entropy
+    hash(model.report)  # fails for anything but texts and numbers
     if (plain.shape, one.shape) != (answer.mean.shape, entropy.shape):
         raise FileError("its answers have another shape than its settings say")
     return model
