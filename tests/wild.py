@@ -130,6 +130,10 @@ def _both(values: Any) -> Results:
     return [value.mean for value in uncertain], [value.expanded().var for value in uncertain]
 
 
+# Where the op itself has no value for a certain 0 or less, and no network computes it there.
+_OF_POSITIVE = (aten.log.default, aten.sqrt.default, aten.rsqrt.default, aten.reciprocal.default)
+
+
 def of_case(case: Case, dtype: torch.dtype, elements: int = 1) -> Network:
     """The rule of a case; of so many elements, if more samples are only a larger batch to it."""
     args = case.arguments(dtype)
@@ -142,6 +146,8 @@ def of_case(case: Case, dtype: torch.dtype, elements: int = 1) -> Network:
         shapes = [(times * shape[0], *shape[1:]) for shape in shapes]
 
     def function(values: list[Gaussian]) -> Results:
+        if case.op in _OF_POSITIVE:
+            values = [Gaussian(x.mean.abs().clamp(min=1e-9), x.var) for x in values]
         at = dict(zip(distinct, values, strict=True))
         return _both(RULES[case.op].function(*replaced(args, lambda g: at[id(g)]), **case.kwargs))
 

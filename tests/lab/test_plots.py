@@ -8,6 +8,7 @@ from lab.quick_figures import coarse  # noqa: F401
 from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
+from onesigma.errors import FileError
 from onesigma.lab.plots import bandwidth, confidence_and_entropy, reflected_density
 
 SIZES = {"right": 200, "wrong": 30, "random": 100}
@@ -64,7 +65,7 @@ def test_a_failing_write_keeps_the_old_figure(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(FileError, match="disk full"):
         confidence_and_entropy([result("a")], path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

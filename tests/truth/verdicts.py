@@ -23,8 +23,11 @@ class Verdict:
     why: str = ""
 
 
-def judge(model: nn.Module, x: Tensor) -> Verdict:
-    """Convert, compare with Monte Carlo of the user's own module, and say what became of it."""
+def judge(model: nn.Module, x: Tensor, *, rows_apart: bool = True) -> Verdict:
+    """Convert, compare with Monte Carlo of the user's own module, and say what became of it.
+
+    ``rows_apart`` is False for noise that all rows of a batch share, as that of a weight.
+    """
     try:
         converted = onesigma.convert(model, x, task="regression")
         with torch.no_grad():
@@ -33,7 +36,7 @@ def judge(model: nn.Module, x: Tensor) -> Verdict:
         return Verdict(REFUSED, " ".join(str(error).split())[:160])
     except Exception as error:
         return Verdict(CRASH, f"{type(error).__name__}: {error}"[:160])
-    off = distance(found, *monte_carlo(model, x))
+    off = distance(found, *monte_carlo(model, x, rows_apart))
     report = converted.report
     said = bool(report.approximate) or bool(report.notes)
     if off <= 1:
@@ -42,7 +45,9 @@ def judge(model: nn.Module, x: Tensor) -> Verdict:
 
 
 @torch.no_grad()
-def monte_carlo(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def monte_carlo(
+    model: nn.Module, x: Tensor, rows_apart: bool = True
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean and variance of the user's module in training mode, norms in eval; and their errors."""
     noisy = copy.deepcopy(model).train()
     for module in noisy.modules():
@@ -51,7 +56,8 @@ def monte_carlo(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
     torch.manual_seed(7)
     # Many passes as one large batch, unless the model makes something of the batch itself.
     repeated = x.repeat(2, *[1] * (x.dim() - 1))
-    together = CHUNK if torch.allclose(model(repeated)[: len(x)], model(x), atol=1e-5) else 1
+    alike = torch.allclose(model(repeated)[: len(x)], model(x), atol=1e-5)
+    together = CHUNK if rows_apart and alike else 1
     draws = []
     for _ in range(PASSES // CHUNK if together > 1 else PASSES):
         out = noisy(x.repeat(together, *[1] * (x.dim() - 1)))

@@ -41,14 +41,17 @@ def expand(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def compose(module: fx.GraphModule, *, prior: bool) -> None:
-    """Take apart, in place, what noise meets and has no rule; with a prior, inputs are noise."""
+def compose(module: fx.GraphModule, *, prior: bool, keep: fx.Node | None = None) -> None:
+    """Take apart, in place, what noise meets and has no rule; with a prior, inputs are noise.
+
+    ``keep`` stays whole: a last softmax, which the head takes over.
+    """
     noisy = {n for n in module.graph.nodes if n.op == "placeholder" and prior}
     for node in list(module.graph.nodes):
         if adds_noise(node, RULES) or noisy & {*node.all_input_nodes}:
             noisy.add(node)
         made_of = _OTHERWISE if noisy & {*node.args[1:]} else MADE_OF
-        if node in noisy and node.target in made_of:
+        if node in noisy and node.target in made_of and node is not keep:
             parts = _traced(node, made_of[node.target], pre_dispatch=True)
             if parts is not None:
                 noisy |= splice(module.graph, node, parts, node.all_input_nodes)

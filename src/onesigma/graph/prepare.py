@@ -11,6 +11,7 @@ from onesigma.graph.capture import capture, is_captured
 from onesigma.graph.expand import compose, expand
 from onesigma.graph.functionalize import functionalize
 from onesigma.graph.inline import inline
+from onesigma.graph.locate import output_of
 from onesigma.graph.own import OwnNetwork
 from onesigma.graph.reorder import pool_first
 from onesigma.graph.same import answers_alike
@@ -41,7 +42,8 @@ def prepare(
     inline(graph)
     expand(graph)
     functionalize(graph)
-    compose(graph, prior=prior)
+    last = output_of(graph) if task == "classification" else None
+    compose(graph, prior=prior, keep=last)
     pool_first(graph)
     dynamic = answers_alike(captured) and captured.dynamic_batch
     if not dynamic:

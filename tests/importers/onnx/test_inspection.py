@@ -40,7 +40,7 @@ def test_the_table(tmp_path):
         "first": ("Slice", "", "sizes", ""),
         "target": ("Concat", "", "sizes", ""),
         "flat": ("Reshape", "(batch, 28)", "passthrough", ""),
-        "sine": ("Sin", "(batch, 28)", "no rule", ""),
+        "sine": ("Sin", "(batch, 28)", "elementwise", ""),
         "head": ("Linear", "(batch, 3)", "linear", ""),
         "softmax": ("Softmax", "(batch, 3)", "head", ""),
     }

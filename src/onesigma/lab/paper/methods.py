@@ -37,6 +37,7 @@ import onesigma
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.ensemble import ensemble
 from onesigma.baselines.mc_dropout import mc_dropout
+from onesigma.errors import UnsupportedOp
 from onesigma.head import classify_certain
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.networks import convolutional, fully_connected
@@ -131,6 +132,8 @@ def apdeepsense(model: nn.Module, example: Tensor) -> Method:
     """Moments of a network that returns logits (n, classes), and one softmax of their means."""
     # "regression" stops at mean and variance: there is no head, so nothing is drawn.
     converted = onesigma.convert(model, example, task="regression")
+    if any("softmax" in entry.op for entry in converted.report.entries[-1:]):
+        raise UnsupportedOp("The network ends in a softmax: give one that returns logits.")
 
     @torch.no_grad()
     def predict(x: Tensor) -> Prediction:
