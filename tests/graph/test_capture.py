@@ -274,3 +274,47 @@ class Uncopyable(nn.Module):
 def test_a_model_that_cannot_be_copied():
     with pytest.raises(CaptureError, match="cannot be copied"):
         onesigma.convert(Uncopyable().eval(), X)
+
+
+class Residual(nn.Module):
+    """The input of a dropout is used again."""
+
+    def __init__(self, drop: nn.Module) -> None:
+        super().__init__()
+        self.drop = drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(x) + 2 * x
+
+
+@pytest.mark.parametrize(
+    "kind", [nn.Dropout, nn.Dropout1d, nn.AlphaDropout, nn.FeatureAlphaDropout]
+)
+def test_what_a_dropout_took_in_stays_certain(kind):
+    """In eval mode it returns its very input, and tracing would take the one for the other."""
+    x = X.reshape(4, 2, 3)
+    alone, around = nn.Sequential(kind(0.4)).eval(), Residual(kind(0.4)).eval()
+    alone, around = (onesigma.convert(m, x, task="regression")(x) for m in (alone, around))
+    torch.testing.assert_close(around.mean, alone.mean + 2 * x)
+    torch.testing.assert_close(around.var, alone.var)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.utils.weight_norm,
+        nn.utils.spectral_norm,
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.parametrizations.spectral_norm,
+    ],
+    ids=lambda f: f"{f.__module__}.{f.__name__}",
+)
+def test_weights_that_are_computed(norm):
+    """The old weight_norm keeps its weight as a plain tensor, which cannot be copied."""
+    torch.manual_seed(0)
+    layer = norm(nn.Linear(6, 3))
+    model = nn.Sequential(nn.Dropout(0.3), layer).eval()
+    out = onesigma.convert(model, X, task="regression")(X)
+    torch.testing.assert_close(out.mean, model(X))
+    torch.testing.assert_close(out.var, (0.3 / 0.7 * X**2) @ layer.weight.T**2)

@@ -40,6 +40,9 @@ PROVED = {
     "the same twice": lambda h: h + h,
     "mean": lambda h: h.mean(2),
     "pool without overlap": lambda h: F.avg_pool1d(h, 2),
+    "a function of each element": lambda h: (h.relu() + 1).log().round(),
+    "a value and functions of it": lambda h: torch.where(h > 0.5, h * h.sigmoid(), -h),
+    "a function of a moved value": lambda h: h.transpose(1, 2).flip(2).sin(),
     "another dropout": lambda h: F.dropout(h, 0.2, False),
     "with a certain part": lambda h: torch.cat([h, torch.ones(len(h), 4, 1)], 2),
 }
@@ -52,6 +55,10 @@ NOT_PROVED = {
     "cat with itself": lambda h: torch.cat([h, h], 1),
     "overlapping pool": lambda h: F.avg_pool1d(h, 3, 1),
     "residual": lambda h: h + h.flip(1),
+    "a value and a function of it, moved": lambda h: h * h.flip(2).sigmoid(),
+    "parts of one value": lambda h: torch.mul(*h.chunk(2, 1)).relu(),
+    "a function of a layer": lambda h: (h @ torch.ones(6, 2)).relu(),
+    "a function of two dropouts": lambda h: (h * F.dropout(h, 0.2, False)).relu(),
     "product with itself": lambda h: torch.bmm(h, h.transpose(1, 2)),
 }
 

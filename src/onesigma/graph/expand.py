@@ -35,7 +35,7 @@ def expand(module: fx.GraphModule) -> None:
             node.args = (*node.args[: RATE_ARGUMENT + 1], False)
         elif node.op == "call_function" and not _is_known(node):
             parts = _traced(node, node.target, pre_dispatch=False)
-            if parts is not None and all(_is_known(n) for n in parts.nodes):
+            if parts is not None and all(_is_known(n) or _is_whole(n) for n in parts.nodes):
                 splice(module.graph, node, parts, node.all_input_nodes)
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -63,6 +63,13 @@ def _is_known(node: fx.Node) -> bool:
     """It has a rule, or a composition, or meets no tensor."""
     target = functional_form(node.target)
     return target in RULES or target in MADE_OF or not node.all_input_nodes or node.op == "output"
+
+
+def _is_whole(node: fx.Node) -> bool:
+    """A size, an index or a mask, which may be computed in any way."""
+    value = node.meta.get("val")
+    is_index = isinstance(value, Tensor) and not value.is_floating_point()
+    return is_index or isinstance(value, int | torch.SymInt)
 
 
 def _traced(node: fx.Node, function: Callable[..., Any], *, pre_dispatch: bool) -> fx.Graph | None:

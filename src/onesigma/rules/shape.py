@@ -52,6 +52,7 @@ passthrough(
     aten.unbind.int,
     aten.unsafe_split.Tensor,
     aten.diagonal.default,
+    aten._unsafe_view.default,
 )
 passthrough(
     aten.expand.default,
