@@ -82,16 +82,14 @@ class Settings:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Settings:
-        temperature, rule = content.get("temperature"), content.get("abstain")
+        heat, rule = content.get("temperature"), content.get("abstain")
         shift = content.get("shift")
         values = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
             "corrections": decode_corrections(content["corrections"]),
             "shift": None if shift is None else torch.tensor(shift, dtype=torch.float64),
-            "temperature": None
-            if temperature is None
-            else Temperature(float(temperature["value"])),
+            "temperature": None if heat is None else Temperature(float(heat["value"])),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
         }
         return cls(**{**content, **values})

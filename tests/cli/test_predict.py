@@ -261,3 +261,5 @@ def test_a_file_that_another_tool_changed(converted, folder, capsys):
     assert "--no-check" in capsys.readouterr().err
     assert predict("changed.onnx", "data.npy", "--no-check") == 0
     assert capsys.readouterr().out == expected
+    assert predict("model.safetensors", "data.npy", "--no-check") == 1
+    assert "--no-check would change nothing" in capsys.readouterr().err

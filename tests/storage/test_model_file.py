@@ -56,6 +56,23 @@ def test_round_trip_is_bit_equal(name, tmp_path):
     assert not loaded.training
 
 
+class OneNumber(nn.Module):
+    """Regression without a dimension for the outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.layer(nn.functional.dropout(x, 0.3, self.training))[:, 0]
+
+
+def test_one_number_per_sample(tmp_path):
+    converted = onesigma.convert(OneNumber().eval(), X, task="regression")
+    onesigma.save(converted, tmp_path / "model")
+    assert_same(onesigma.load(tmp_path / "model")(X), converted(X))
+
+
 def test_with_a_prior_and_with_random_draws(tmp_path):
     converted = onesigma.convert(small(), X, input_std=0.3, sampling="random", draws=10)
     onesigma.save(converted, tmp_path / "m")

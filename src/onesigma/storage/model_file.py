@@ -104,10 +104,10 @@ def _tried(model: Converted) -> Converted:
     with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.zeros(size, dtype=dtype) for size, dtype in kinds]
         answer, (plain,) = model.answer(*inputs), model.source(*inputs)
-        one = plain.select(settings.class_dim, 0)
-    entropy = one if answer.entropy is None else answer.entropy
+        of_classes = plain if answer.entropy is None else plain.select(settings.class_dim, 0)
     hash(model.report)  # fails for anything but texts and numbers
-    if (plain.shape, one.shape) != (answer.mean.shape, entropy.shape):
+    wanted = (answer.mean if answer.entropy is None else answer.entropy).shape
+    if (plain.shape, of_classes.shape) != (answer.mean.shape, wanted):
         raise FileError("its answers have another shape than its settings say")
     return model
 

@@ -104,7 +104,11 @@ def open_model(
     given = {"task": task, "mean": mean, "variance": variance}
     method: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if _is_converted(name):
-        idle = {"weights": weights, "dropout": dropout, "channel-dropout": channel_dropout}
+        idle: dict[str, Any] = {
+            "weights": weights,
+            "no-check": not check and _suffix(name) != ".onnx",
+        }
+        idle |= {"dropout": dropout, "channel-dropout": channel_dropout}
         if used := [f"--{key}" for key, value in (idle | method).items() if value]:
             raise InputError(
                 f"{name} is converted already: {', '.join(used)} would change nothing."
