@@ -38,6 +38,7 @@ FAMILIES = {
     "elementwise": "Functions of each element",
     "maximum": "Maxima",
     "norm": "Normalisation",
+    "softmax": "Softmax inside the network (a final one is averaged by the head)",
     "sum": "Sums and differences",
     "product": "Products",
     "choice": "Choices by a certain condition",

@@ -108,14 +108,13 @@ class Model:
 
 def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
     """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
-    finite = [np.isfinite(x).reshape(len(x), -1).all(1) for x in inputs if x.dtype.kind == "f"]
-    bad = ~np.all(finite, axis=0)
-    if not bad.any():
-        return outputs
-    outputs = [np.array(value) for value in outputs]
-    for value in outputs:
-        rows = bad if len(bad) == len(value) else slice(None)
-        value[rows] = False if value.dtype == np.bool_ else np.nan
+    for x in inputs:
+        bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
+        if bad.any():
+            outputs = [np.array(value) for value in outputs]
+            for value in outputs:
+                rows = bad if len(bad) == len(value) else slice(None)
+                value[rows] = False if value.dtype == np.bool_ else np.nan
     return outputs
 
 
