@@ -59,6 +59,7 @@ class KerasNetwork(nn.Module):
         self._trainable = [self._weight(v) for v in model.trainable_variables]
         self._others = [self._weight(v) for v in model.non_trainable_variables]
         self.notes = _not_carried(layers)
+        self.eval()  # as Keras itself does, unless it is told to train
 
     def _weight(self, variable: Any) -> str:
         name = _free_name(self.weights, variable.path)

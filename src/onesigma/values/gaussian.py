@@ -89,7 +89,7 @@ def two_valued(kept: Tensor, dropped: Tensor, rate: float, mask: object, like: T
     largest = torch.finfo(like.dtype).max
     k, d = (
         torch.where(x.abs() <= largest / 4, x, largest / 4)
-        for x in (kept.to(like.dtype), dropped.to(like.dtype))
+        for x in (x if x.is_floating_point() else x.to(like.dtype) for x in (kept, dropped))
     )
     spread = (rate * (1 - rate)) ** 0.5 * (k - d)
     var = (spread * spread).clamp(max=largest)

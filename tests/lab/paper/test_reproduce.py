@@ -163,5 +163,6 @@ def test_without_data_the_command_says_what_to_fetch(task, tmp_path, monkeypatch
 
 def test_a_folder_that_cannot_be_made_is_explained(tmp_path, capsys):
     (tmp_path / "taken").write_text("a file")
-    assert cli.main(["reproduce", "speech", "--output", str(tmp_path / "taken")]) == 1
-    assert "taken" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["reproduce", "speech", "--output", str(tmp_path / "taken")])
+    assert "taken' is no folder" in capsys.readouterr().err
