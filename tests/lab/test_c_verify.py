@@ -99,7 +99,8 @@ def test_instructions_are_counted_the_same_each_time(watch, on_m4):
     first = on_m4("lowrank")
     assert again.instructions == first.instructions > 1e6
     assert len(first.steps) == len(generated.steps)
-    assert sum(first.steps) == pytest.approx(first.instructions, rel=1e-3)
+    # The look at the input for NaN and infinity is outside of the steps.
+    assert sum(first.steps) == pytest.approx(first.instructions, rel=3e-3)
     assert max(zip(first.steps, generated.steps, strict=True))[1].startswith("Conv: ")
 
 
