@@ -251,6 +251,18 @@ def test_a_quotient_is_approximate_and_says_so():
     assert {e.op for e in report.approximate} >= {"aten.reciprocal", "aten.mul.Tensor"}
 
 
+def test_a_value_and_its_dropout_stay_two_values():
+    """min(x, d) with d = 0 or x / q: q · x on average where x > 0, else (1 + p) x."""
+
+    class Smaller(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.minimum(x, F.dropout(x, p, self.training))
+
+    x, p = X.flatten(1), 0.3
+    found = onesigma.convert(Smaller().eval(), x, task="regression")(x)
+    torch.testing.assert_close(found.mean, torch.where(x > 0, (1 - p) * x, (1 + p) * x))
+
+
 def test_what_has_no_form_stays_whole_and_is_refused_by_its_name():
     model = Plain(
         lambda x: F.threshold(nn.functional.dropout(x, 0.3, False) @ torch.ones(6, 2), 1, 0)

@@ -75,6 +75,10 @@ def _is_whole(node: fx.Node) -> bool:
 def _traced(node: fx.Node, function: Callable[..., Any], *, pre_dispatch: bool) -> fx.Graph | None:
     """What ``function`` does with the arguments of a node; None if it does not say."""
     inputs = node.all_input_nodes
+    # Objects of their own: dropout in eval mode returns its very input, and tracing tells inputs
+    # apart by their object, so that ``minimum(x, dropout(x))`` would become that of one value.
+    examples = (n.meta["val"] for n in inputs)
+    apart = [v.detach() if isinstance(v, Tensor) else v for v in examples]
 
     def call(*values: Any) -> Any:
         given = dict(zip(inputs, values, strict=True))
@@ -84,7 +88,7 @@ def _traced(node: fx.Node, function: Callable[..., Any], *, pre_dispatch: bool) 
     try:
         with torch.no_grad():
             trace = make_fx(call, pre_dispatch=pre_dispatch)
-            graph: fx.Graph = trace(*(n.meta["val"] for n in inputs)).graph
+            graph: fx.Graph = trace(*apart).graph
     except Exception:  # what PyTorch cannot trace stays whole, and is refused by its name
         return None
     graph.eliminate_dead_code()
