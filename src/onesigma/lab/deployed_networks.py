@@ -209,8 +209,8 @@ def vgg(classes: int = 10, width: int = 16) -> nn.Sequential:
         layers += [nn.MaxPool2d(2), nn.Dropout(0.3)]
         channels = outputs
     return nn.Sequential(
-        *(*layers, nn.Flatten(), nn.Linear(channels * 3 * 12, 128), nn.ReLU()),
-        *(nn.Dropout(0.5), nn.Linear(128, classes)),
+        *(*layers, nn.Flatten(), nn.Linear(channels * 3 * 12, 128)),
+        *(nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, classes)),
     )
 
 
