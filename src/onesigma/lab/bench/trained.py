@@ -106,7 +106,7 @@ RECIPES |= {
     "tcn": Recipe(deployed.tcn, _samples, 5, 3),
     "mlp": Recipe(deployed.mlp, load_digits, 60, 20, 1e-3),
     "ecg_resnet": Recipe(deployed.ecg_resnet, _samples, 5, 3),
-    "mobilenet_v1": Recipe(deployed.mobilenet_v1, motionsense.load, 7, 4),
+    "mobilenet_v1": Recipe(deployed.mobilenet_v1, motionsense.load, 18, 9),
     "tc_resnet": _spoken(deployed.tc_resnet, epochs=60, patience=30),
     "eegnet": Recipe(deployed.eegnet, dsads.load_series, 16, 8),
     "unet_small": Recipe(deployed.unet_small, shapes.load, 15, 8),
