@@ -288,7 +288,7 @@ def inception(inputs: int, filters: int) -> nn.Sequential:
 
 
 def inception_time(channels: int = 18, classes: int = 4, filters: int = 16) -> nn.Sequential:
-    """InceptionTime, Fawaz et al. 2020, which has no dropout: after its blocks, as in tsai."""
+    """InceptionTime, Fawaz et al. 2020. It has no dropout: here after blocks and before the end."""
     layers, inputs, outputs = list[nn.Module](), channels, 4 * filters
     for _ in range(2):
         branch = nn.Sequential(*(inception(i, filters) for i in (inputs, outputs, outputs)))
