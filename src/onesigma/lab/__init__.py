@@ -2,16 +2,17 @@
 
 Its parts stand in one order, and each may import only those before it:
 
-    spotting    how well a score finds wrong answers and foreign input
-    c_verify    compile what the C exporter writes, and run it here or emulated
-    networks    the networks that are trained and measured here
-    timing      how long several callables take, compared with each other
-    figures     how figures are saved, and the picture of an audit
-    plots       the picture of confidence and entropy
-    datasets    where data comes from, how it is cut and split, the paper's noise
-    training    one training, and pools of them; interrupted ones go on
-    paper       the paper's experiments, from data to tables, figures and pages
-    demo        the smartwatch network that is shipped, and what ``onesigma demo`` shows
-    bench       what uncertainty costs, and how close one pass is to Monte Carlo
-    commands    ``onesigma demo``, ``bench`` and ``reproduce``
+    spotting           how well a score finds wrong answers and foreign input
+    c_verify           compile what the C exporter writes, and run it here or emulated
+    networks           the networks that are trained and measured here
+    deployed_networks  those of other papers, as they run on devices
+    timing             how long several callables take, compared with each other
+    figures            how figures are saved, and the picture of an audit
+    plots              the picture of confidence and entropy
+    datasets           where data comes from, how it is cut and split, the paper's noise
+    training           one training, and pools of them; interrupted ones go on
+    paper              the paper's experiments, from data to tables, figures and pages
+    demo               the smartwatch network that is shipped, and what ``onesigma demo`` shows
+    bench              what uncertainty costs, and how close one pass is to Monte Carlo
+    commands           ``onesigma demo``, ``bench`` and ``reproduce``
 """

@@ -56,7 +56,7 @@ def test_an_unknown_name_lists_the_known(tmp_path):
         load_trained("nothing", cache_folder=tmp_path)
 
 
-def test_one_is_shipped_and_five_are_trained():
+def test_one_is_shipped_and_the_others_are_trained():
 
     assert NETWORKS[0] == trained.SHIPPED
     assert list(NETWORKS[1:]) == list(RECIPES)

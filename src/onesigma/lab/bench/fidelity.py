@@ -25,7 +25,7 @@ import onesigma
 from onesigma.calibration.choice import fit_corrections
 from onesigma.calibration.comparison import divergence
 from onesigma.conversion import assemble, with_covariance
-from onesigma.lab.bench.trained import CACHE, NETWORKS, load_trained
+from onesigma.lab.bench.trained import CACHE, FIRST, NETWORKS, load_trained
 from onesigma.lab.datasets import esc, noise, speech
 from onesigma.lab.datasets.mfcc import SAMPLE_RATE
 from onesigma.lab.datasets.split import Splits
@@ -198,7 +198,7 @@ def add_options(parser: argparse.ArgumentParser, inputs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_options(parser, inputs=100)
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
+    parser.add_argument("--networks", nargs="+", default=list(FIRST), choices=NETWORKS)
     parser.add_argument("--clean-only", action="store_true", help="leave out shifted inputs")
     options = parser.parse_args()
     torch.set_num_threads(2)

@@ -10,6 +10,7 @@ Altun, Barshan & Tunçel 2010, doi 10.1016/j.patcog.2010.04.019; CC BY 4.0 as UC
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from onesigma.lab.datasets.motion import (
     triads_of,
 )
 from onesigma.lab.datasets.prepared import read_npz
+from onesigma.lab.datasets.split import Splits
 
 FILE = "dsads/dsads.npz"
 USERS = tuple(str(user) for user in range(1, 9))
@@ -50,6 +52,16 @@ _DEVICES_A = (("T", "LA", "RL"),)
 _DEVICES_B = tuple((unit,) for unit in UNITS)
 
 _KEYS = ("x", "scale", "activity_ids", "users", "channels", "rate_hz")
+
+
+def load_series(root: Path | None = None) -> Splits:
+    """Use A in windows of 5 s that do not overlap, as plain series: (18 channels, 125 instants)."""
+    return SERIES_A.splits(SERIES_A.parts(recordings_a(root)))
+
+
+def series(windows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Windows (n, instants, channels) → (n, channels, instants)."""
+    return np.ascontiguousarray(windows.swapaxes(1, 2))
 
 
 def recordings_a(root: Path | None = None) -> list[Recording]:
@@ -125,6 +137,9 @@ DSADS_A = MotionSet(
     seconds=1.0,
     hop_seconds=0.5,
     transform=sensors_by_axes,
+)
+SERIES_A = replace(
+    DSADS_A, name="DSADS-A in windows of 5 s", seconds=5.0, hop_seconds=5.0, transform=series
 )
 DSADS_B = MotionSet(
     name="DSADS-B (stand-in for HHAR)",
