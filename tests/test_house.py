@@ -17,8 +17,18 @@ ORDER = [
     # No PyTorch up to runtime.
     *("errors", "arguments", "version", "text_table", "registry", "answer", "runtime"),
     *("values", "moments", "rules", "graph", "importers", "engine"),
-    *("head", "prediction", "decide", "report", "converted", "conversion"),
-    *("baselines", "metrics", "calibration", "storage", "exporters", "tables", "pages", "command"),
+    *("head", "prediction", "decide", "report", "converted", "conversion", "forms"),
+    *(
+        "baselines",
+        "metrics",
+        "calibration",
+        "fitting",
+        "storage",
+        "exporters",
+        "tables",
+        "pages",
+        "command",
+    ),
 ]
 # On top of everything. Only the command line imports the laboratory, and lazily.
 TOP = {"__init__", "lab", "cli"}

@@ -35,6 +35,7 @@ NAMES = [
     "convert",
     "ensemble",
     "export",
+    "fit",
     "fit_temperature",
     "load",
     "mc_dropout",

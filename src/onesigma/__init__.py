@@ -30,6 +30,7 @@ if _TYPE_CHECKING:
     from onesigma.decide.threshold import AbstainRule as AbstainRule
     from onesigma.decide.threshold import threshold as threshold
     from onesigma.exporters.targets import export as export
+    from onesigma.fitting import fit as fit
     from onesigma.importers.onnx.read import read_onnx as read_onnx
     from onesigma.prediction import Prediction as Prediction
     from onesigma.report import Report as Report
@@ -57,6 +58,7 @@ _HOMES = {
     "convert": "conversion",
     "ensemble": "baselines.ensemble",
     "export": "exporters.targets",
+    "fit": "fitting",
     "fit_temperature": "decide.temperature",
     "load": "storage.model_file",
     "mc_dropout": "baselines.mc_dropout",

@@ -30,6 +30,8 @@ from onesigma.values.gaussian import Gaussian, Value
 # The captured network keeps this name inside the retraced one: its weights are "source.…" there.
 SOURCE = "source"
 Inputs = Tensor | tuple[Tensor, ...]
+# How uncertainty is carried: from op to op, or not at all and read off by a head.
+MOMENTS, ENERGY = "moments", "energy"
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,15 @@ class Settings:
     shift: Tensor | None = None
     mean: str = "matched"
     variance: str = "full"
+    form: str = MOMENTS
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None
 
     @property
     def rules(self) -> RuleTable:
+        """None for a form that carries nothing from op to op: the engine then runs it plainly."""
+        if self.form != MOMENTS:
+            return {}
         return rules_for(self.dropout, self.variance, self.mean)
 
     @property

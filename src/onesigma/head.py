@@ -89,7 +89,7 @@ def classify(logits: Uncertain, draws: Tensor, class_dim: int) -> Classification
 def average(log_probs: Tensor, class_dim: int) -> Classification:
     """From log-probabilities of shape (…, draws, classes) to their summary over the draws."""
     each = log_probs.exp()
-    aleatoric = -(each * log_probs).sum(-1).mean(-1)
+    aleatoric = (each * log_probs).sum((-2, -1)) * (-1 / log_probs.shape[-2])
     return with_entropies(each.mean(-2), aleatoric, class_dim)
 
 

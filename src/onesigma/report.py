@@ -40,6 +40,43 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Closeness:
+    """How close a form is to Monte Carlo on held-out inputs of one kind, clean or corrupted.
+
+    Attributes:
+        kind: clean, or the name of the corruption.
+        kl: distance of its probabilities to those of Monte Carlo, in nats.
+        passes: how many passes of Monte Carlo are as close.
+        std_ratio: its standard deviation of the logits over Monte Carlo's, median.
+    """
+
+    kind: str
+    kl: float
+    passes: float
+    std_ratio: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A form that ``fit`` tried; ``cost`` is its time over the plain network's, in PyTorch."""
+
+    form: str
+    cost: float
+    kinds: tuple[Closeness, ...]
+    chosen: bool = False
+
+    @property
+    def worst(self) -> Closeness:
+        """The kind of input on which it is worth fewest passes."""
+        return min(self.kinds, key=lambda each: each.passes)
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> Candidate:
+        kinds = tuple(Closeness(**each) for each in content["kinds"])
+        return Candidate(**{**content, "kinds": kinds})
+
+
+@dataclass(frozen=True)
 class Report:
     """What conversion did. Print it, or take it as a dict.
 
@@ -47,11 +84,13 @@ class Report:
         sites: where noise comes in.
         entries: each op with its rule, and whether that is exact there.
         notes: what else there is to know; ``calibrate`` adds what it chose, and what that brought.
+        candidates: the forms that ``fit`` tried, the cheapest first.
     """
 
     sites: tuple[Site, ...]
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
+    candidates: tuple[Candidate, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +101,7 @@ class Report:
             tuple(Site(**site) for site in content["sites"]),
             tuple(Entry(**entry) for entry in content["entries"]),
             tuple(content["notes"]),
+            tuple(Candidate.from_dict(each) for each in content.get("candidates", ())),
         )
 
     @property
@@ -78,9 +118,27 @@ class Report:
         rows = [(e.module or e.node, e.source, e.op, e.rule, e.status, e.note) for e in uncertain]
         text = ["onesigma report: " + ", ".join(counts), ""]
         text.append(text_table(("where", "source", "op", "rule", "status", "why"), rows))
+        if self.candidates:
+            text += ["", _candidate_table(self.candidates)]
         if self.notes:
             text += ["", *(f"note: {note}" for note in self.notes)]
         return printable("\n".join(text))
+
+
+def _candidate_table(candidates: Sequence[Candidate]) -> str:
+    """Each form on each kind of input: how far from Monte Carlo, and how many passes that is."""
+    kinds = [each.kind for each in candidates[0].kinds]
+    header = ("form", "cost", *(f"{kind}: KL (passes)" for kind in kinds), "std ratio, clean")
+    rows = [
+        (
+            f"{each.form}{' (chosen)' if each.chosen else ''}",
+            f"{each.cost:.2f}×",
+            *(f"{kind.kl:.4f} ({kind.passes:.0f})" for kind in each.kinds),
+            f"{each.kinds[0].std_ratio:.2f}",
+        )
+        for each in candidates
+    ]
+    return text_table(header, rows)
 
 
 def make_report(

@@ -312,4 +312,4 @@ def test_no_layer_has_any_spread(layers):
     assert audit.layers == ()
     assert audit.worst is None
     assert audit.to_dict()["worst"] is None
-    assert "no layer has any spread" in str(audit)
+    assert "no layer carries a spread" in str(audit)

@@ -26,7 +26,7 @@ from onesigma.calibration.observation import (
     silent,
 )
 from onesigma.conversion import assemble, has_linear_logits, with_covariance
-from onesigma.converted import Converted, Inputs
+from onesigma.converted import MOMENTS, Converted, Inputs
 from onesigma.errors import InputError
 from onesigma.graph.locate import output_of
 from onesigma.rules.corrections import Corrections
@@ -92,6 +92,8 @@ def calibrate(
 def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> None:
     if not converted.settings.dynamic_batch:
         raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
+    if converted.settings.form != MOMENTS:
+        raise InputError("This model was fitted already: calibrate is for what convert returns.")
     if converted.temperature is not None or converted.abstain is not None:
         raise InputError(
             "Calibration changes the uncertainty that the temperature and the abstain rule were "

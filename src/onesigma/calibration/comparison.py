@@ -67,8 +67,8 @@ class Audit:
 
     Attributes:
         layers: each layer's mean and spread against the passes of the graph.
-        own: the output's mean and spread against the passes of the user's own network; None where
-            there is only the graph, or no spread.
+        own: the output's mean and spread against the passes of the user's own network (of its
+            graph, if there is nothing else to compare); None without spread.
         own_spread: the standard deviation of that network in units of that of its graph with the
             dropout that was found.
         output: the predicted probabilities against the passes; None for regression.
@@ -158,7 +158,7 @@ class Audit:
                 "behaves otherwise in training: the notes of the report name what was seen",
             ]
         if worst is None:
-            return ["", "no layer has any spread: nothing to compare before the output"]
+            return ["", "no layer carries a spread: only the output is compared"]
         if 0.9 <= worst.std_ratio <= 1.1:
             return ["", "no layer's spread is more than 10 % off"]
         way = "too small" if worst.std_ratio < 1 else "too large"
@@ -203,9 +203,12 @@ def audit(
         # Not ``converted(…)``: the passes have no temperature either.
         prediction = converted.answer(*checked)
     own, own_spread = None, None
-    if observed.of_graph is not observed.output:
-        row = Entry("output", "your own network", "output", "", "", "", "")
+    is_own = observed.of_graph is not observed.output
+    if is_own or not audits:
+        name = "your own network" if is_own else "the output"
+        row = Entry("output", name, "output", "", "", "", "")
         own = _layer(row, Gaussian(prediction.mean, prediction.var), observed.output)
+    if is_own:
         own_spread = float((observed.output.var.sum() / observed.of_graph.var.sum()).sqrt())
     output = None
     if converted.settings.task == "classification":

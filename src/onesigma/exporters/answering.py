@@ -158,9 +158,10 @@ def _trace(converted: Converted, examples: tuple[Tensor, ...], var: int) -> fx.G
         network = capture.plain_module(traced)
     graph = fx.Graph()
     outputs = list(graph.graph_copy(network.graph, {}))  # type: ignore[arg-type]
-    # The head takes the root of var, and MNN does so in place: what it then returns as var is the
+    # Where the head takes the root of var, MNN does so in place: what it then returns as var is the
     # root. Abs of what is never negative puts the output in memory of its own.
-    outputs[var] = graph.call_function(aten.abs.default, (outputs[var],))
+    if outputs[var].users:
+        outputs[var] = graph.call_function(aten.abs.default, (outputs[var],))
     graph.output(tuple(outputs))
     return fx.GraphModule(network, graph)
 

@@ -121,6 +121,16 @@ def _reduce(
     return w.op(kind, x, axes, keepdims=int(keepdim))
 
 
+def _mean(w: Writer, x: Value, dims: Sizes = (), keepdim: bool = False, dtype: Any = None) -> str:
+    """Over all positions of a channel as a pool: that stays in ONNX Runtime's blocked layout."""
+    positions = list(range(2, x.rank))
+    if not positions or sorted(dim % x.rank for dim in dims) != positions:
+        return _reduce("ReduceMean", w, x, dims, keepdim, dtype)
+    w.require_one_dtype(x)
+    pooled = w.op("GlobalAveragePool", x)
+    return pooled if keepdim else w.op("Flatten", pooled, axis=1)
+
+
 def _permute(w: Writer, x: Value, dims: Sizes) -> str:
     order = [dim % x.rank for dim in dims]
     return x.name if order == list(range(x.rank)) else w.op("Transpose", x, perm=order)
@@ -166,7 +176,7 @@ _SHORT: dict[Any, Entry] = {
     aten.lift_fresh_copy.default: lambda w, x: x.name,
     aten.log_sigmoid.default: lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x))),
     aten.log_softmax.int: partial(_softmax, "LogSoftmax"),
-    aten.mean.dim: partial(_reduce, "ReduceMean"),
+    aten.mean.dim: _mean,
     aten.mish.default: lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
     aten.ones_like.default: lambda w, x, **_: w.op("Expand", 1, w.op("Shape", x)),
     aten.pad.default: _pad,

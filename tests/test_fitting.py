@@ -1,0 +1,135 @@
+"""``fit``, whole: what it returns, promises and refuses."""
+
+import copy
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import onesigma
+from onesigma.fitting import CLEAN, divergences
+
+X = torch.randn(240, 4, 24, generator=torch.Generator().manual_seed(0))
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(4)
+    layers = [nn.Conv1d(4, 8, 5), nn.BatchNorm1d(8), nn.ReLU(), nn.MaxPool1d(2), nn.Dropout(0.3)]
+    last = nn.Linear(80, 3)
+    nn.init.normal_(last.weight, std=0.5)  # answers that dropout changes
+    return nn.Sequential(*layers, nn.Flatten(), last).eval()
+
+
+@pytest.fixture(scope="module")
+def ready() -> onesigma.Converted:
+    return onesigma.fit(network(), X)
+
+
+def test_it_is_as_close_to_monte_carlo_as_promised(ready):
+    """On inputs that fit never saw, against Monte Carlo of the user's own network."""
+    x = torch.randn(200, 4, 24, generator=torch.Generator().manual_seed(9))
+    with torch.no_grad():
+        found = ready(x)
+    reference = onesigma.mc_dropout(network(), passes=2000, seed=3)(x)
+    few = onesigma.mc_dropout(network(), passes=30, seed=4)(x)
+    own, theirs = (divergences(reference.probs, each.probs) for each in (found, few))
+    assert own.mean() < theirs.mean()
+    ratio = found.std.mean(1) / reference.std.mean(1)
+    assert 0.85 < float(ratio.median()) < 1.15
+
+
+def test_the_report_shows_every_candidate(ready):
+    report = ready.report
+    (chosen,) = [each for each in report.candidates if each.chosen]
+    assert chosen.form == ready.settings.form
+    assert chosen.worst.passes >= 30
+    assert {each.kind for each in chosen.kinds} == {
+        CLEAN,
+        "noise",
+        "walk",
+        "reversed time",
+        "saturation",
+    }
+    assert "(chosen)" in str(report)
+    assert "WARNING" not in str(report)
+
+
+def test_the_model_is_left_as_it_was():
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    onesigma.fit(model, X[:80])
+    assert not model.training
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_the_same_call_gives_the_same_model(ready):
+    again = onesigma.fit(network(), X)
+    torch.testing.assert_close(again(X[:5]).probs, ready(X[:5]).probs, rtol=0, atol=0)
+
+
+def test_it_is_saved_and_loaded(ready, tmp_path):
+    onesigma.save(ready, tmp_path / "m.safetensors")
+    loaded = onesigma.load(tmp_path / "m.safetensors")
+    torch.testing.assert_close(loaded(X[:5]).probs, ready(X[:5]).probs, rtol=0, atol=0)
+    assert loaded.report.to_dict() == ready.report.to_dict()
+    assert str(loaded.report) == str(ready.report)
+
+
+def test_onnx_and_c_say_the_same(ready, tmp_path):
+    pytest.importorskip("onnxruntime")
+    onesigma.export(ready, tmp_path / "m.onnx", example_input=X[:8])
+    found = onesigma.runtime.load(tmp_path / "m.onnx")(X[:8].numpy())
+    with torch.no_grad():
+        wanted = ready(X[:8])
+    np.testing.assert_allclose(found.probs, wanted.probs.numpy(), atol=1e-5)
+    np.testing.assert_allclose(found.var, wanted.var.numpy(), rtol=1e-4, atol=1e-6)
+    if shutil.which("gcc"):
+        onesigma.export(ready, tmp_path / "firmware", example_input=X[:8])
+
+
+def test_an_audit_compares_the_output(ready):
+    audit = onesigma.audit(ready, X[:40], passes=100)
+    assert audit.layers == ()
+    assert audit.own is not None
+    assert audit.output is not None
+    assert audit.output.kl < audit.output.plain_kl / 4
+    assert "only the output is compared" in str(audit)
+
+
+def test_what_is_fitted_is_not_calibrated(ready):
+    with pytest.raises(onesigma.InputError, match="fitted already"):
+        onesigma.calibrate(ready, X[:20])
+
+
+def test_where_nothing_is_worth_it_that_is_said():
+    found = onesigma.fit(network(), X[:60], worth=10**6)
+    assert len(found.report.candidates) == 2
+    assert "WARNING: no form is worth 1000000 passes" in str(found.report)
+
+
+def test_own_corruptions_are_learnt_from():
+    asked = []
+
+    def upside_down(x: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        return -x
+
+    onesigma.fit(network(), X[:60], corruptions=[upside_down])
+    assert asked
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"unlabelled": X[:10]}, "10 inputs: fit needs at least 40"),
+        ({"worth": 0}, "worth=0"),
+        ({"budget": 0.1}, "budget=0.1"),
+    ],
+    ids=["few", "worth", "budget"],
+)
+def test_refusals(change, words):
+    with pytest.raises(onesigma.InputError, match=words):
+        onesigma.fit(network(), **({"unlabelled": X[:60]} | change))
