@@ -22,6 +22,7 @@ from onesigma.graph.locate import output_of
 from onesigma.graph.own import OwnNetwork
 from onesigma.graph.prepare import Prepared, prepare
 from onesigma.graph.scale import scale_weights
+from onesigma.graph.write import write
 from onesigma.importers.keras import as_module
 from onesigma.prediction import OUTPUTS
 from onesigma.report import Report, make_report
@@ -146,9 +147,12 @@ def assemble(
     prior: Tensor | None,
     own: OwnNetwork | None = None,
 ) -> Converted:
-    """Propagate, re-trace, fold: from a prepared graph to the deliverable."""
+    """Propagate, write down, fold: from a prepared graph to the deliverable."""
     propagated = _Propagated(source, examples, settings, prior)
-    network = plain_module(export(propagated, examples, dynamic=settings.dynamic_batch))
+    dynamic = settings.dynamic_batch
+    network = write(propagated, examples, dynamic=dynamic)
+    if network is None:
+        network = plain_module(export(propagated, examples, dynamic=dynamic))
     if prior is not None:
         fold(network, _PRIOR)
     scale_weights(network)
@@ -158,7 +162,7 @@ def assemble(
 
 
 class _Propagated(nn.Module):
-    """The network as the engine runs it; retraced once, then thrown away."""
+    """The network as the engine runs it; written down once, then thrown away."""
 
     def __init__(
         self,
@@ -260,7 +264,9 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             )
             return _as_if_uncertain(node.target(*means[0], **means[1]))  # type: ignore[operator]
 
-    Engine(prepared.graph, rules, observer=note_refusal).run(*with_prior(prepared.examples, prior))
+    rows = 1 if prepared.dynamic_batch else None
+    inputs = with_prior([x[:rows] for x in prepared.examples], prior)
+    Engine(prepared.graph, rules, observer=note_refusal).run(*inputs)
     if refusals:
         title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
         raise UnsupportedOp("\n  ".join([title, *refusals]))
