@@ -4,7 +4,7 @@
 ops: that took most of a conversion. Here each op is noted as it is called, before PyTorch takes
 it apart. A second run, on other values and another batch, has to call the very same ops; a whole
 number that differs follows the batch, and is computed from it. The graph is then compared with
-the module on two more batches.
+the module on a third batch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, fx, nn
@@ -29,8 +30,8 @@ _NOTHING = (
 # What a program may know of a tensor. To look at its numbers is to go another way with others.
 _SIZES = (aten.sym_size.int, aten.sym_numel.default, aten.sym_stride.int)
 _NESTED = (list, tuple)
-_FEW, _MORE = 2, 3  # a batch of one would be taken for a constant
-_OTHERS = (1, 4)
+# The batches of the two runs, and of the comparison. Not of a run: sizes of 1 are broadcast.
+_FEW, _MORE, _ONE = 2, 4, 1
 
 
 @torch.no_grad()
@@ -42,14 +43,14 @@ def write(module: nn.Module, examples: Sequence[Tensor], *, dynamic: bool) -> fx
     if dynamic and len({len(x) for x in examples}) > 1:
         return None
     few, more = (_rows(examples, n) if dynamic else examples for n in (_FEW, _MORE))
-    others = [_rows(examples, n) for n in _OTHERS] if dynamic else [examples]
+    one = _rows(examples, _ONE) if dynamic else examples
     try:
         first = Writer(module)
         first.run(module, few)
         _Follower(module, first, open_batch=dynamic).run(module, [changed(x) for x in more])
         first.graph.eliminate_dead_code()
         network = fx.GraphModule(first.tensors, first.graph)
-        alike = all(_same(network(*inputs), module(*inputs)) for inputs in others)
+        alike = _same(network(*one), module(*one))
     except Exception:  # whatever a module does with a batch that it does not take
         return None
     return network if alike else None
@@ -78,9 +79,10 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         self.names = {id(tensor): name for name, tensor in named}
         self.graph = fx.Graph()
         self.tensors: dict[str, Tensor] = {}
-        # By id and by address, with the tensor: one that is gone would leave both to another.
-        self._known: dict[int, tuple[fx.Node, Tensor]] = {}
-        self._placed: dict[int, tuple[fx.Node, Tensor]] = {}
+        # By id, which a tensor that is gone leaves to another.
+        self._known: dict[int, tuple[fx.Node, ref[Tensor]]] = {}
+        # By address: zeros_like and the like hand out another object than the op returned.
+        self._made: dict[int, tuple[fx.Node, Tensor]] = {}
 
     def run(self, module: nn.Module, inputs: Sequence[Tensor]) -> None:
         for index, x in enumerate(inputs):
@@ -99,7 +101,10 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
             elif func not in _SIZES:
                 _require(isinstance(out, (Tensor, *_NESTED)))
                 nodes = self._as_nodes(args), self._as_nodes(kwargs or {})
-                self._know(out, self.step("call_function", func, *nodes))
+                node = self.step("call_function", func, *nodes)
+                self._know(out, node)
+                if "pin_memory" in nodes[1]:
+                    self._made[out.data_ptr()] = node, out
         return out
 
     def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
@@ -118,7 +123,7 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _know(self, value: Any, node: fx.Node) -> None:
         if isinstance(value, Tensor):
-            self._known[id(value)] = self._placed[value.data_ptr()] = node, value
+            self._known[id(value)] = node, ref(value)
             if "val" not in node.meta:
                 node.meta["val"] = torch.empty_like(value, device="meta")
             return
@@ -127,20 +132,21 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _as_nodes(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            if id(value) not in self._known:
-                self._know(value, self._found(value) or self.attribute(value))
-            return self._known[id(value)][0]
+            return self._node_of(value)
         if isinstance(value, _NESTED):
             return type(value)(self._as_nodes(each) for each in value)
         if isinstance(value, dict):
             return {key: self._as_nodes(each) for key, each in value.items()}
         return value
 
-    def _found(self, value: Tensor) -> fx.Node | None:
-        """zeros_like and the like return another object than the op did, on the same memory."""
-        node, tensor = self._placed.get(value.data_ptr(), (None, value))
-        alike = [(x.shape, x.stride(), x.dtype) for x in (value, tensor)]
-        return node if alike[0] == alike[1] else None
+    def _node_of(self, value: Tensor) -> fx.Node:
+        node, known = self._known.get(id(value), (None, None))
+        if node is None or known is None or known() is not value:
+            node, made = self._made.get(value.data_ptr(), (None, value))
+            if node is None or made.shape != value.shape or made.stride() != value.stride():
+                node = self.attribute(value)
+            self._know(value, node)
+        return node
 
 
 class _Follower(Writer):  # type: ignore[no-untyped-call]
@@ -190,7 +196,8 @@ class _Batch:
 
     def line(self, few: int, more: int) -> fx.Node:
         """The number that is this at a batch of ``_FEW`` and that at one of ``_MORE``."""
-        slope = (more - few) // (_MORE - _FEW)
+        slope, broken = divmod(more - few, _MORE - _FEW)
+        _require(not broken)
         return self._number(slope, few - slope * _FEW)
 
     def _number(self, slope: int, rest: int) -> fx.Node:
