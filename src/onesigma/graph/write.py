@@ -10,7 +10,7 @@ the module on a third batch.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 from weakref import ref
@@ -79,6 +79,7 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         self.names = {id(tensor): name for name, tensor in named}
         self.graph = fx.Graph()
         self.tensors: dict[str, Tensor] = {}
+        self.steps: list[fx.Node] = []  # in the order in which they came
         # By id, which a tensor that is gone leaves to another.
         self._known: dict[int, tuple[fx.Node, ref[Tensor]]] = {}
         # By address: zeros_like and the like hand out another object than the op returned.
@@ -86,7 +87,8 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def run(self, module: nn.Module, inputs: Sequence[Tensor]) -> None:
         for index, x in enumerate(inputs):
-            self._know(x, self.step("placeholder", f"inputs_{index}"))
+            self._top = self.step("placeholder", f"inputs_{index}")
+            self._know(x, self._top)
         with enable_python_dispatcher(), self:
             outputs = module(*inputs)
         self.step("output", "output", (self._as_nodes(outputs),))
@@ -111,7 +113,8 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         """The node of what comes next."""
         packet = getattr(target, "overloadpacket", target)
         name = getattr(packet, "__name__", None)
-        return self.graph.create_node(op, target, args, kwargs or {}, name)
+        self.steps.append(self.graph.create_node(op, target, args, kwargs or {}, name))
+        return self.steps[-1]
 
     def attribute(self, tensor: Tensor) -> fx.Node:
         """The node of a weight, or of a constant made on the way."""
@@ -119,7 +122,10 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         if name is None:
             name = f"lifted_tensor_{sum(n.startswith('lifted') for n in self.tensors)}"
         self.tensors[name] = tensor
-        return self.step("get_attr", name)
+        node = self.step("get_attr", name)
+        self._top.append(node)  # before all ops: a pass may let any of them use it
+        self._top = node
+        return node
 
     def _know(self, value: Any, node: fx.Node) -> None:
         if isinstance(value, Tensor):
@@ -155,11 +161,11 @@ class _Follower(Writer):  # type: ignore[no-untyped-call]
     def __init__(self, module: nn.Module, first: Writer, *, open_batch: bool) -> None:
         super().__init__(module)
         self.tensors = first.tensors
-        self._steps: Iterator[fx.Node] = iter(list(first.graph.nodes))
+        self._follows = iter(first.steps)
         self._batch = _Batch(first.graph) if open_batch else None
 
     def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
-        node = next(self._steps)
+        node = next(self._follows)
         _require(node.op == op and node.target == target)
         if node.args != args or node.kwargs != (kwargs or {}):
             opened = self._opened((node.args, node.kwargs), (args, kwargs or {}))
@@ -167,7 +173,7 @@ class _Follower(Writer):  # type: ignore[no-untyped-call]
         return node
 
     def attribute(self, tensor: Tensor) -> fx.Node:
-        node = next(self._steps)
+        node = next(self._follows)
         known = self.tensors.get(str(node.target))
         _require(known is not None and (known is tensor or torch.equal(known, tensor)))
         return node
