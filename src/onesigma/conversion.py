@@ -15,7 +15,7 @@ from onesigma.arguments import typed
 from onesigma.converted import Converted, Settings, with_prior
 from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
-from onesigma.graph.capture import export, plain_module
+from onesigma.graph.capture import as_graph
 from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold, fold_sums
 from onesigma.graph.locate import output_of
@@ -146,9 +146,9 @@ def assemble(
     prior: Tensor | None,
     own: OwnNetwork | None = None,
 ) -> Converted:
-    """Propagate, re-trace, fold: from a prepared graph to the deliverable."""
+    """Propagate, write down, fold: from a prepared graph to the deliverable."""
     propagated = _Propagated(source, examples, settings, prior)
-    network = plain_module(export(propagated, examples, dynamic=settings.dynamic_batch))
+    network = as_graph(propagated, examples, dynamic=settings.dynamic_batch)
     if prior is not None:
         fold(network, _PRIOR)
     scale_weights(network)
@@ -158,7 +158,7 @@ def assemble(
 
 
 class _Propagated(nn.Module):
-    """The network as the engine runs it; retraced once, then thrown away."""
+    """The network as the engine runs it; written down once, then thrown away."""
 
     def __init__(
         self,
@@ -260,7 +260,9 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             )
             return _as_if_uncertain(node.target(*means[0], **means[1]))  # type: ignore[operator]
 
-    Engine(prepared.graph, rules, observer=note_refusal).run(*with_prior(prepared.examples, prior))
+    rows = 1 if prepared.dynamic_batch else None
+    inputs = with_prior([x[:rows] for x in prepared.examples], prior)
+    Engine(prepared.graph, rules, observer=note_refusal).run(*inputs)
     if refusals:
         title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
         raise UnsupportedOp("\n  ".join([title, *refusals]))

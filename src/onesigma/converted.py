@@ -27,7 +27,7 @@ from onesigma.rules.forms import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.values.gaussian import Gaussian, Value
 
-# The captured network keeps this name inside the retraced one: its weights are "source.…" there.
+# The captured network keeps this name inside the propagated one: its weights are "source.…" there.
 SOURCE = "source"
 Inputs = Tensor | tuple[Tensor, ...]
 # How uncertainty is carried: from op to op, or not at all and read off by a head.

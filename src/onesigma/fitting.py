@@ -24,7 +24,7 @@ from onesigma.calibration.teacher import Lesson, Teacher, corrupt
 from onesigma.conversion import convert
 from onesigma.converted import ENERGY, MOMENTS, Converted, Inputs
 from onesigma.errors import InputError
-from onesigma.graph.capture import export, plain_module
+from onesigma.graph.capture import as_graph
 from onesigma.report import Candidate, Closeness, Entry, Report
 
 FEWEST = 40
@@ -100,7 +100,7 @@ def _energy(
 ) -> Converted:
     lesson = course.lesson([_without_generator(kind) for kind in own])
     network = fit_energy(converted.source, lesson, seed=course.seed, progress=course.progress)
-    graph = plain_module(export(network, tuple(x[:4] for x in lesson.inputs), dynamic=True))
+    graph = as_graph(network, tuple(x[:4] for x in lesson.inputs), dynamic=True)
     settings = replace(converted.settings, form=ENERGY, corrections={})
     report = _plain_report(converted.report, len(lesson.inputs[0]))
     return Converted(graph, converted.source, report, settings, None, converted.own).eval()

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from traceback import walk_stack
 from typing import Any, TypeVar
 
 import torch
@@ -25,14 +26,15 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from onesigma.errors import CaptureError, InputError, ModelError
-from onesigma.graph.locate import describe
+from onesigma.graph.locate import describe, source_line
+from onesigma.graph.write import Writer, write
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
-DROPOUTS = (
+DROPOUTS = {
     *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
     *(torch.dropout, torch.dropout_, torch.alpha_dropout, torch.feature_dropout),
-)
+}
 _NOTHING = (
     torch.ops.aten.lift_fresh_copy.default,
     torch.ops.aten.detach_.default,
@@ -123,6 +125,14 @@ def _acts(node: fx.Node) -> bool:
     return node.is_impure(impure_random=False)
 
 
+def as_graph(model: nn.Module, examples: tuple[Tensor, ...], *, dynamic: bool) -> fx.GraphModule:
+    """The graph of a module of ours: written as it runs, or exported where that does not tell."""
+    written = write(model, examples, dynamic=dynamic)
+    if written is not None:
+        return written
+    return plain_module(export(model, examples, dynamic=dynamic))
+
+
 def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     """The exported graph as an ordinary module: tensors in, a tuple out, weights shared."""
     with quiet():
@@ -162,9 +172,9 @@ def shared_copy(model: ModuleT) -> ModuleT:
     return _copy_around(chain(model.parameters(), model.buffers()), model)
 
 
-def training_copy(model: ModuleT) -> ModuleT:
+def training_copy(model: ModuleT, *, own_weights: bool = False) -> ModuleT:
     """A copy in training mode on the same parameters, its buffers its own. Norms stay in eval."""
-    training = _copy_around(model.parameters(), model).train()
+    training = _copy_around(() if own_weights else model.parameters(), model).train()
     for module in training.modules():
         if isinstance(module, _FIXED):
             module.eval()
@@ -293,6 +303,9 @@ def _noise_not_carried(
     Dropout behind ``if self.training:``, that of attention and of recurrent layers, random masks
     written by hand: the training-mode graph is compared with the one of eval mode.
     """
+    sites = [node for node in _nodes(exported) if is_site(node)]
+    if _trains_alike(model, examples, sites):
+        return []
     try:
         nodes = _nodes(export(training_copy(model), examples, dynamic=False))
     except Exception:
@@ -300,7 +313,6 @@ def _noise_not_carried(
             "the training-mode graph cannot be captured: dropout hidden behind "
             "`if self.training:` would go unseen"
         ]
-    sites = [node for node in _nodes(exported) if is_site(node)]
     hidden = Counter(_place(n) for n in nodes if is_site(n)) - Counter(map(_place, sites))
     return [
         *_switch_off(model, sites, {_place(n) for n in nodes if is_site(n) and _draws(n)}),
@@ -315,6 +327,35 @@ def _noise_not_carried(
             if not is_site(node) and _draws(node)
         ),
     ]
+
+
+def _trains_alike(model: nn.Module, examples: tuple[Tensor, ...], sites: list[fx.Node]) -> bool:
+    """Whether a run in training mode draws at all of these sites, and nowhere else."""
+    try:
+        training = training_copy(model, own_weights=True)  # it may write into them
+        writer = _WithLines(training)
+        with torch.random.fork_rng([x.device for x in examples[:1] if x.is_cuda]):
+            writer.run(training, [x[:2] for x in examples])
+    except Exception:  # a closer look then says why
+        return False
+    drawing = [node for node in writer.graph.nodes if _draws(node)]
+    return all(map(is_site, drawing)) and Counter(map(_line, drawing)) == Counter(map(_line, sites))
+
+
+class _WithLines(Writer):  # type: ignore[no-untyped-call]
+    """Notes the source lines too, of what may draw, in the form that torch.export gives them."""
+
+    def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
+        node = super().step(op, target, args, kwargs)
+        if _draws(node):
+            frames = [frame for frame, _ in walk_stack(None) if frame.f_code.co_name == "forward"]
+            lines = (f'File "{f.f_code.co_filename}", line {f.f_lineno}' for f in frames[::-1])
+            node.meta["stack_trace"] = "\n".join(lines)
+        return node
+
+
+def _line(site: fx.Node) -> tuple[object, ...]:
+    return source_line(site), functional_form(site.target), site.args[RATE_ARGUMENT]
 
 
 def _switch_off(model: nn.Module, sites: list[fx.Node], acting: set[str]) -> list[str]:
