@@ -125,11 +125,13 @@ def test_own_corruptions_are_learnt_from():
     ("change", "words"),
     [
         ({"unlabelled": X[:10]}, "10 inputs: fit needs at least 40"),
+        ({"unlabelled": X[:60] / 0}, "NaN or infinity"),
+        ({"model": nn.Sequential(nn.Dropout(0.5), nn.Conv1d(4, 3, 3))}, "one vector of logits"),
         ({"worth": 0}, "worth=0"),
         ({"budget": 0.1}, "budget=0.1"),
     ],
-    ids=["few", "worth", "budget"],
+    ids=["few", "not finite", "map", "worth", "budget"],
 )
 def test_refusals(change, words):
     with pytest.raises(onesigma.InputError, match=words):
-        onesigma.fit(network(), **({"unlabelled": X[:60]} | change))
+        onesigma.fit(**({"model": network(), "unlabelled": X[:60]} | change))

@@ -83,12 +83,20 @@ def fit(
         candidate = course.judge(name, made)
         if budget is None or candidate.cost <= budget:
             tried.append((candidate, made))
-        if candidate.worst.passes >= worth and tried:
-            break
+            if candidate.worst.passes >= worth:
+                break
     return _chosen(tried, worth, budget)
 
 
+@torch.no_grad()
 def _require_fittable(converted: Converted, inputs: Sequence[Tensor]) -> None:
+    if converted.answer(*(x[:2] for x in inputs)).mean.dim() != 2:
+        raise InputError(
+            "fit needs one vector of logits for each input. For a map of them use convert, then "
+            "calibrate."
+        )
+    if not all(bool(torch.isfinite(x).all()) for x in inputs):
+        raise InputError("unlabelled holds NaN or infinity: leave those inputs out.")
     if not converted.settings.dynamic_batch:
         raise InputError("The model fixes its batch size: fit cannot split the inputs.")
     if len(inputs[0]) < FEWEST:
