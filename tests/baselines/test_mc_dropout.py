@@ -54,7 +54,8 @@ def test_masks_differ_between_samples_and_passes():
     mc = mc_dropout(dropout_linear(), 50)
     (logits,) = mc.samples(X[:1].expand(4, 6))
     assert logits.shape == (50, 4, 4)
-    assert len(logits.flatten(0, 1).unique(dim=0)) > 50  # of 2⁶ masks
+    assert (logits[:, 0] != logits[:, 1]).any()  # the same input twice in a batch
+    assert (logits[0] != logits[1]).any()
 
 
 def test_batch_norm_is_left_in_eval():

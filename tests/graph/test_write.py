@@ -8,7 +8,7 @@ from models import ZOO, fresh_copy, inputs_for
 from torch import Tensor, nn
 
 import onesigma
-from onesigma import conversion
+from onesigma.graph import capture
 from onesigma.graph.capture import export
 from onesigma.graph.write import write
 
@@ -71,7 +71,7 @@ def test_a_fixed_batch_may_be_a_number():
 def test_the_zoo_is_written_as_torch_export_would(name, monkeypatch):
     model, x = fresh_copy(name), inputs_for(name, 4)
     written = onesigma.convert(model, x, task=ZOO[name].task).network
-    monkeypatch.setattr(conversion, "write", lambda *_, **__: None)
+    monkeypatch.setattr(capture, "write", lambda *_, **__: None)
     traced = onesigma.convert(model, x, task=ZOO[name].task).network
     assert _ops(written) == _ops(traced)
     assert {*written.state_dict()} == {*traced.state_dict()}
@@ -95,7 +95,7 @@ class Odd(nn.Module):
 
 def test_what_is_not_written_is_exported(monkeypatch):
     exported = []
-    monkeypatch.setattr(conversion, "export", lambda *a, **k: exported.append(1) or export(*a, **k))
+    monkeypatch.setattr(capture, "export", lambda *a, **k: exported.append(1) or export(*a, **k))
     model = Odd().eval()
     converted = onesigma.convert(model, X)
     assert exported

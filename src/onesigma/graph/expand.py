@@ -75,10 +75,6 @@ def _is_whole(node: fx.Node) -> bool:
 def _traced(node: fx.Node, function: Callable[..., Any], *, pre_dispatch: bool) -> fx.Graph | None:
     """What ``function`` does with the arguments of a node; None if it does not say."""
     inputs = node.all_input_nodes
-    # Objects of their own: dropout in eval mode returns its very input, and tracing tells inputs
-    # apart by their object, so that ``minimum(x, dropout(x))`` would become that of one value.
-    examples = (n.meta["val"] for n in inputs)
-    apart = [v.detach() if isinstance(v, Tensor) else v for v in examples]
 
     def call(*values: Any) -> Any:
         given = dict(zip(inputs, values, strict=True))
@@ -87,8 +83,11 @@ def _traced(node: fx.Node, function: Callable[..., Any], *, pre_dispatch: bool) 
 
     try:
         with torch.no_grad():
-            trace = make_fx(call, pre_dispatch=pre_dispatch)
-            graph: fx.Graph = trace(*apart).graph
+            # Objects of their own: dropout in eval mode returns its very input, and tracing tells
+            # inputs apart by object: ``minimum(x, dropout(x))`` would become that of one value.
+            examples = (n.meta["val"] for n in inputs)
+            apart = [v.detach() if isinstance(v, Tensor) else v for v in examples]
+            graph: fx.Graph = make_fx(call, pre_dispatch=pre_dispatch)(*apart).graph
     except Exception:  # what PyTorch cannot trace stays whole, and is refused by its name
         return None
     graph.eliminate_dead_code()
