@@ -18,21 +18,23 @@ from onesigma.arguments import typed
 from onesigma.baselines.backbone import original_of
 from onesigma.calibration.choice import calibrate
 from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption
+from onesigma.calibration.distillation import distil, fit_energy
 from onesigma.calibration.observation import Progress, silent
-from onesigma.calibration.student import fit_energy
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
-from onesigma.conversion import convert
-from onesigma.converted import ENERGY, MOMENTS, Converted, Inputs
-from onesigma.errors import InputError
+from onesigma.conversion import convert, describe_inputs
+from onesigma.converted import DISTILLED, ENERGY, MOMENTS, Converted, Inputs, Settings
+from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
-from onesigma.report import Candidate, Closeness, Entry, Report
+from onesigma.graph.prepare import prepare
+from onesigma.importers.keras import as_module
+from onesigma.report import Candidate, Closeness, Report, plain_report
 
 FEWEST = 40
 _MOST, _MOST_JUDGED = 500, 60  # inputs to learn from, and to judge by; more are left alone
 _ROWS = 6000  # to learn from, copies included
-# Passes to learn from, to compare with, and to tell how close a few come: their distance falls as
-# 1 / passes, so that those of any other number follow.
-_PASSES, _REFERENCE, _FEW = 24, 200, 30
+# Passes to learn from, and to compare with. A few of the latter, held against the others, tell how
+# close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
+_PASSES, _REFERENCE, _FEW = 8, 180, 30
 CLEAN = "clean"
 
 
@@ -43,6 +45,7 @@ def fit(
     *,
     worth: int = 30,
     budget: float | None = None,
+    keep_answer: bool = False,
     corruptions: Sequence[Callable[[Tensor], Tensor]] = (),
     class_dim: int | None = None,
     seed: int = 0,
@@ -50,7 +53,7 @@ def fit(
 ) -> Converted:
     """Make a trained classifier say how sure it is, as cheaply as it can be done well.
 
-    No label, no retraining; the model is not changed. It takes seconds to a few minutes.
+    No label; the model is not changed. It takes a minute or a few.
 
     Args:
         model: a trained network with dropout, returning logits (a final softmax is understood).
@@ -58,6 +61,8 @@ def fit(
         worth: how close is close enough: as this many Monte-Carlo passes, on held-out inputs,
             clean and with each kind of corruption.
         budget: forms that take more than this many times the plain network are left out.
+        keep_answer: ``mean`` is the model's own answer bit for bit, and ``plain_probs`` its
+            softmax, with the uncertainty beside them. That is further from Monte Carlo.
         corruptions: functions from inputs to corrupted ones, to learn from besides the built-in.
         class_dim: dimension of the classes in the output; 1, or that of the final softmax.
         seed: of masks, corruptions and starts.
@@ -69,64 +74,83 @@ def fit(
     if worth < 1:
         raise InputError(f"worth={worth}: at least one pass.")
     given = unlabelled if isinstance(unlabelled, tuple) else (unlabelled,)
-    converted = convert(model, tuple(x[:4] for x in given), class_dim=class_dim)
-    inputs = converted.check_inputs(given)
-    _require_fittable(converted, inputs)
-    course = _Course(converted, inputs, seed, progress)
+    plain = _plain(model, tuple(x[:4] for x in given), class_dim)
+    inputs = plain.check_inputs(given)
+    _require_fittable(plain, inputs)
+    course = _Course(plain, inputs, [_without_generator(kind) for kind in corruptions], seed, progress)
     forms: dict[str, Callable[[], Converted]] = {
-        ENERGY: lambda: _energy(converted, course, corruptions),
-        MOMENTS: lambda: calibrate(converted, course.examples, seed=seed, progress=progress),
+        DISTILLED: lambda: _taught(plain, course, DISTILLED),
+        MOMENTS: lambda: calibrate(
+            convert(model, course.examples, class_dim=class_dim),
+            *(course.examples,),
+            seed=seed,
+            progress=progress,
+        ),
     }
-    tried: list[tuple[Candidate, Converted]] = []
+    if keep_answer:
+        forms = {ENERGY: lambda: _taught(plain, course, ENERGY)}
+    return _try_in_turn(forms, course, worth, budget)
+
+
+def _try_in_turn(
+    forms: dict[str, Callable[[], Converted]], course: _Course, worth: int, budget: float | None
+) -> Converted:
+    """The forms, the cheapest first, until one is worth it."""
+    tried, refusals = list[tuple[Candidate, Converted]](), list[str]()
     for name, make in forms.items():
-        made = make()
+        try:
+            made = make()
+        except UnsupportedOp as refusal:  # only moments need rules
+            refusals.append(f"{name}: {refusal}")
+            continue
         candidate = course.judge(name, made)
         if budget is None or candidate.cost <= budget:
             tried.append((candidate, made))
             if candidate.worst.passes >= worth:
                 break
-    return _chosen(tried, worth, budget)
+    return _chosen(tried, worth, budget, refusals)
+
+
+def _plain(model: nn.Module, examples: tuple[Tensor, ...], class_dim: int | None) -> Converted:
+    """The network as it was captured; what is missing is its uncertainty. It needs no rules."""
+    prepared = prepare(as_module(model), examples, "classification", class_dim)
+    settings = Settings("classification", draws=0, sampling="", dropout="inverted", **describe_inputs(prepared))
+    # Noise that only training mode shows is taught like any other.
+    carried = prepared.own is not None
+    notes = [note for note in prepared.notes if not (carried and "NOT carried" in note)]
+    report = plain_report(prepared.graph, notes)
+    return Converted(prepared.graph, prepared.graph, report, settings, None, prepared.own).eval()
 
 
 @torch.no_grad()
-def _require_fittable(converted: Converted, inputs: Sequence[Tensor]) -> None:
-    if converted.answer(*(x[:2] for x in inputs)).mean.dim() != 2:
+def _require_fittable(plain: Converted, inputs: Sequence[Tensor]) -> None:
+    if plain.source(*(x[:2] for x in inputs))[0].dim() != 2:
         raise InputError(
             "fit needs one vector of logits for each input. For a map of them use convert, then "
             "calibrate."
         )
     if not all(bool(torch.isfinite(x).all()) for x in inputs):
         raise InputError("unlabelled holds NaN or infinity: leave those inputs out.")
-    if not converted.settings.dynamic_batch:
+    if not plain.settings.dynamic_batch:
         raise InputError("The model fixes its batch size: fit cannot split the inputs.")
     if len(inputs[0]) < FEWEST:
         raise InputError(f"{len(inputs[0])} inputs: fit needs at least {FEWEST}, better 300.")
 
 
-def _energy(
-    converted: Converted, course: _Course, own: Sequence[Callable[[Tensor], Tensor]]
-) -> Converted:
-    lesson = course.lesson([_without_generator(kind) for kind in own])
-    network = fit_energy(converted.source, lesson, seed=course.seed, progress=course.progress)
-    graph = as_graph(network, tuple(x[:4] for x in lesson.inputs), dynamic=True)
-    settings = replace(converted.settings, form=ENERGY, corrections={})
-    report = _plain_report(converted.report, len(lesson.inputs[0]))
-    return Converted(graph, converted.source, report, settings, None, converted.own).eval()
+def _taught(plain: Converted, course: _Course, form: str) -> Converted:
+    """A student of the course, in one of its two forms."""
+    lesson = course.lesson()
+    teach = distil if form == DISTILLED else fit_energy
+    student = teach(plain.source, lesson, seed=course.seed, progress=course.progress)
+    graph = as_graph(student, tuple(x[:4] for x in lesson.inputs), dynamic=True)
+    settings = replace(plain.settings, form=form, keep_answer=form == ENERGY)
+    note = f"fitted to Monte Carlo of the original on {len(lesson.logits)} clean and corrupted inputs"
+    report = plain.report.with_head(form, note)
+    return Converted(graph, plain.source, report, settings, None, plain.own).eval()
 
 
 def _without_generator(kind: Callable[[Tensor], Tensor]) -> Corruption:
     return lambda x, generator: kind(x)
-
-
-def _plain_report(report: Report, rows: int) -> Report:
-    """Every op runs as in the plain network; what the head says of them all is approximate."""
-    entries = [
-        each if each.status == "noise" else replace(each, rule="", status="certain", note="")
-        for each in report.entries
-    ]
-    note = f"fitted to Monte Carlo of the original on {rows} clean and corrupted inputs"
-    own = Entry("head", "energy head", "head", "", "energy", "approximate", note)
-    return replace(report, entries=(*entries, own))
 
 
 class _Course:
@@ -134,36 +158,37 @@ class _Course:
 
     def __init__(
         self,
-        converted: Converted,
+        plain: Converted,
         inputs: Sequence[Tensor],
+        corruptions: Sequence[Corruption],
         seed: int,
         progress: Progress,
     ) -> None:
-        self.seed, self.progress = seed, progress
+        self.kinds, self.seed, self.progress = [*FITTED_ON.values(), *corruptions], seed, progress
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(inputs[0]), generator=generator)
         judged = min(_MOST_JUDGED, len(order) // 4)
         held = tuple(x[order[:judged]] for x in inputs)
         self.examples = tuple(x[order[judged:][:_MOST]] for x in inputs)
-        self.teacher = Teacher(original_of(converted), tuple(x[:4] for x in inputs))
-        self.exams = {CLEAN: self._exam(held)} | {
-            name: self._exam(corrupt(held, [kind], generator)) for name, kind in JUDGED_ON.items()
+        self.teacher = Teacher(original_of(plain), tuple(x[:4] for x in inputs))
+        exams = {CLEAN: held} | {
+            name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
         }
+        self.exams = {
+            name: Exam(self.teacher.teach(each, _REFERENCE, seed + 1, progress))
+            for name, each in exams.items()
+        }
+        if not any(bool(exam.reference.logits.var(1).any()) for exam in self.exams.values()):
+            raise NoRandomness("Dropout does not change the output: there is nothing to be unsure of.")
 
-    def _exam(self, inputs: tuple[Tensor, ...]) -> _Exam:
-        reference = self.teacher.teach(inputs, _REFERENCE, self.seed + 1, self.progress)
-        few = self.teacher.teach(inputs, _FEW, self.seed + 2, silent)
-        return _Exam(reference, divergences(reference.probs, few.probs))
-
-    def lesson(self, own: Sequence[Corruption]) -> Lesson:
+    def lesson(self) -> Lesson:
         """The inputs and corrupted copies of them, as many as make a good number of rows."""
-        kinds = [*FITTED_ON.values(), *own]
         generator = torch.Generator().manual_seed(self.seed + 3)
-        copies = max(1, _ROWS // (len(self.examples[0]) * (1 + len(kinds))))
+        copies = max(1, _ROWS // (len(self.examples[0]) * (1 + len(self.kinds))))
         parts = [self.examples]
-        parts += [corrupt(self.examples, kinds, generator) for _ in range(copies)]
+        parts += [corrupt(self.examples, self.kinds, generator) for _ in range(copies)]
         rows = tuple(torch.cat(each) for each in zip(*parts, strict=True))
-        count = 1 + copies * len(kinds)
+        count = 1 + copies * len(self.kinds)
         return self.teacher.teach(rows, _PASSES, self.seed + 4, self.progress, count)
 
     @torch.no_grad()
@@ -174,20 +199,38 @@ class _Course:
 
 
 @dataclass(frozen=True)
-class _Exam:
-    """What Monte Carlo says of held-out inputs, and how far a few passes are from it."""
+class Exam:
+    """What Monte Carlo says of held-out inputs, and how far any number of passes is from it.
+
+        distance of k passes to R others = D / k + D / R
+
+    D is that of one pass. A form's distance to R passes holds D / R, too, which is not its own.
+    """
 
     reference: Lesson
-    few: Tensor
+
+    def one_pass(self) -> Tensor:
+        """D for each input, from groups of a few passes against the rest."""
+        each = self.reference.logits.softmax(-1)
+        total, count = each.sum(1), each.shape[1]
+        groups = [part.sum(1) for part in each.split(_FEW, 1) if part.shape[1] == _FEW]
+        rest = [(total - part) / (count - _FEW) for part in groups]
+        found = [divergences(a, b / _FEW) for a, b in zip(rest, groups, strict=True)]
+        return torch.stack(found).mean(0) / (1 / _FEW + 1 / (count - _FEW))
 
     def mark(self, kind: str, made: Converted) -> Closeness:
         answer = made.answer(*self.reference.inputs)
         assert answer.probs is not None
-        distance = divergences(self.reference.probs, answer.probs).mean()
-        passes = _FEW * float(self.few.mean() / distance.clamp(min=1e-12))
+        one, passes = self.one_pass(), self.reference.logits.shape[1]
+        own = divergences(self.reference.probs, answer.probs) - one / passes
+        least = one.mean() / (10 * passes)  # closer than this cannot be told
+        distance = float(torch.maximum(own.mean(), least).clamp(min=1e-12))
+        worth = float(one.mean()) / distance
+        # Of a ratio of two means over the same inputs, by the delta method.
+        error = float((one - worth * own).std()) / (distance * len(own) ** 0.5)
         wanted = self.reference.logits.std(1).mean(1).clamp(min=1e-12)
         ratio = float((answer.var.sqrt().mean(1) / wanted).median())
-        return Closeness(kind, float(distance), passes, ratio)
+        return Closeness(kind, distance, worth, error, ratio)
 
 
 def divergences(reference: Tensor, probs: Tensor) -> Tensor:
@@ -209,14 +252,17 @@ def cost_of(made: Converted, inputs: Sequence[Tensor], repeats: int = 60) -> flo
 
 
 def _chosen(
-    tried: Sequence[tuple[Candidate, Converted]], worth: int, budget: float | None
+    tried: Sequence[tuple[Candidate, Converted]],
+    worth: int,
+    budget: float | None,
+    refusals: Sequence[str],
 ) -> Converted:
     """The first that is worth it, else the closest, with a warning."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
     best = max(tried, key=lambda pair: min(pair[0].worst.passes, worth))
     candidate, made = best
-    notes = list(made.report.notes)
+    notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if worst.passes < worth:
         notes.append(

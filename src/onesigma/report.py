@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import fx
@@ -11,7 +11,7 @@ from torch import fx
 from onesigma.graph.flow import Flow, Step, adds_noise
 from onesigma.graph.locate import module_path, op_name, source_line
 from onesigma.rules.dropout import RATE_ARGUMENT
-from onesigma.rules.table import RuleTable
+from onesigma.rules.table import RULES, RuleTable
 from onesigma.text_table import printable, text_table
 
 
@@ -47,12 +47,14 @@ class Closeness:
         kind: clean, or the name of the corruption.
         kl: distance of its probabilities to those of Monte Carlo, in nats.
         passes: how many passes of Monte Carlo are as close.
+        error: the standard error of ``passes``, over the inputs.
         std_ratio: its standard deviation of the logits over Monte Carlo's, median.
     """
 
     kind: str
     kl: float
     passes: float
+    error: float
     std_ratio: float
 
 
@@ -104,6 +106,11 @@ class Report:
             tuple(Candidate.from_dict(each) for each in content.get("candidates", ())),
         )
 
+    def with_head(self, form: str, note: str) -> Report:
+        """Behind ops that run as in the plain network, a head that is approximate as a whole."""
+        head = Entry("head", "head", "head", "", form, "approximate", note)
+        return replace(self, entries=(*self.entries, head))
+
     @property
     def approximate(self) -> tuple[Entry, ...]:
         return tuple(e for e in self.entries if e.status == "approximate")
@@ -133,7 +140,7 @@ def _candidate_table(candidates: Sequence[Candidate]) -> str:
         (
             f"{each.form}{' (chosen)' if each.chosen else ''}",
             f"{each.cost:.2f}×",
-            *(f"{kind.kl:.4f} ({kind.passes:.0f})" for kind in each.kinds),
+            *(f"{kind.kl:.4f} ({kind.passes:.0f} ± {kind.error:.0f})" for kind in each.kinds),
             f"{each.kinds[0].std_ratio:.2f}",
         )
         for each in candidates
@@ -159,6 +166,17 @@ def make_report(
             entries.append(_entry(place, step, adds_noise(node, rules)))
     unused = [f"{s.module or s.node}: rate 0, adds no noise" for s in sites if s.rate == 0]
     return Report(tuple(sites), tuple(entries), (*notes, *unused))
+
+
+def plain_report(module: fx.GraphModule, notes: Sequence[str]) -> Report:
+    """Of a network whose ops run as they are: only its noise sites are told apart."""
+    report = make_report(module, Flow(), RULES, notes)
+    rates = {site.node: site.rate for site in report.sites}
+    entries = [
+        replace(each, status="noise", note=f"p = {rates[each.node]:g}") if rates.get(each.node) else each
+        for each in report.entries
+    ]
+    return replace(report, entries=tuple(entries))
 
 
 def _entry(place: tuple[str, str, str, str], step: Step, source: bool) -> Entry:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from onesigma.baselines.backbone import Original
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
@@ -31,6 +34,12 @@ class Lesson:
     @property
     def probs(self) -> Tensor:
         return self.logits.softmax(-1).mean(1)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """The expected entropy."""
+        log_probs = self.logits.log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum(-1).mean(1)
 
     @property
     def noise(self) -> Tensor:
@@ -63,9 +72,33 @@ class Teacher:
         starts = range(0, len(inputs[0]), _ROWS)
         for start in progress(starts):
             rows = [x[start : start + _ROWS] for x in inputs]
-            with seeded(seed, start, rows[0].device):
+            with seeded(seed, start, rows[0].device), _QuickMasks():
                 parts.append(torch.stack([self._run(*rows) for _ in range(passes)], 1))
         return Lesson(tuple(inputs), torch.cat(parts), kinds)
+
+
+class _QuickMasks(TorchFunctionMode):
+    """Drops by 16 random bits for each element, in half the time that PyTorch takes.
+
+    With the masks of PyTorch, a small network's passes spend half of their time on drawing them.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return (quick_dropout if func is F.dropout else func)(*args, **(kwargs or {}))
+
+
+def quick_dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """``F.dropout``, its rate rounded to 1/65536; with other masks than that for a seed."""
+    if inplace or not training or not 0 < p < 1 or input.device.type != "cpu":
+        return F.dropout(input, p, training, inplace)
+    size = input.numel()
+    words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[:size].reshape(input.shape)
+    return torch.where(bits >= round(p * 2**16) - 2**15, input / (1 - p), 0)
 
 
 def corrupt(
