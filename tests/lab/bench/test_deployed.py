@@ -12,8 +12,8 @@ from torch import nn
 import onesigma
 from onesigma.lab.bench import closeness, deployed
 from onesigma.lab.bench.closeness import Distance
-from onesigma.lab.bench.deployed import CLEAN, FITTED, PLAIN, Measured, Settings
 from onesigma.lab.bench.deployed_picture import draw, spread
+from onesigma.lab.bench.deployed_result import CLEAN, FITTED, PLAIN, Measured, Settings
 from onesigma.lab.datasets.split import Split, Splits
 
 TINY = Settings(fit=8, inputs=6, passes=40, repeats=5, seconds=0.05, processes=0)
@@ -119,10 +119,12 @@ def made_up(name: str, cost: float, worth: float) -> Measured:
     return Measured(name, 1000, "energy", 3.0, kinds, {FITTED: 1.2}, 300.0, bench)
 
 
-def test_a_rerun_skips_what_is_finished(monkeypatch, tmp_path):
+def test_a_rerun_skips_what_is_finished(monkeypatch, tmp_path, capsys):
     measured = []
 
     def measure(name, network, data, settings):
+        if name == "mlp":
+            raise onesigma.InputError("made to fail")
         measured.append(name)
         return made_up(name, 1.1, 100.0 + len(measured))
 
@@ -138,6 +140,9 @@ def test_a_rerun_skips_what_is_finished(monkeypatch, tmp_path):
     deployed.run(["ds_cnn"], TINY, tmp_path, again=True)
     deployed.run(["ds_cnn"], replace(TINY, inputs=5), tmp_path)
     assert measured[2:] == ["ds_cnn", "ds_cnn"]
+    (left,) = deployed.run(["mlp", "ds_cnn"], replace(TINY, inputs=5), tmp_path)
+    assert left.network == "ds_cnn"
+    assert "mlp: left out: made to fail" in capsys.readouterr().err
 
 
 def test_the_picture_and_the_table_take_what_was_measured(tmp_path):

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from onesigma.lab.bench.closeness import FEW, name_of
-from onesigma.lab.bench.deployed import CLEAN, FITTED, PASSES, PLAIN, Measured, Settings
+from onesigma.lab.bench.deployed_result import CLEAN, FITTED, PASSES, PLAIN, Measured, Settings
 from onesigma.lab.figures import save
 from onesigma.lab.plots import FAINT, INK, SOFT
 
@@ -146,7 +146,7 @@ def _heights(axis: Axes, near: Sequence[Measured]) -> list[float]:
     low, high = (math.log(limit) for limit in axis.get_ylim())
     gap = LINE * (high - low)
     wanted = [math.log(each.distances[CLEAN][FITTED].passes) for each in near]
-    order = sorted(range(len(near)), key=lambda index: wanted[index])
+    order = sorted(range(len(near)), key=lambda i: (wanted[i], near[i].cost(FITTED)))
     placed = spread([wanted[index] for index in order], gap, high)
     heights = dict(zip(order, placed, strict=True))
     return [math.exp(heights[index]) for index in range(len(near))]
