@@ -14,12 +14,21 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from onesigma.lab.bench.closeness import FEW, name_of
-from onesigma.lab.bench.deployed_result import CLEAN, FITTED, PASSES, PLAIN, Measured, Settings
+from onesigma.lab.bench.deployed_result import (
+    CLEAN,
+    FITTED,
+    MOMENTS,
+    PASSES,
+    PLAIN,
+    Measured,
+    Settings,
+)
+from onesigma.lab.bench.result import show_ratio
 from onesigma.lab.figures import save
 from onesigma.lab.plots import FAINT, INK, SOFT
 
 # Okabe & Ito's, told apart with any colour vision; markers say it again in grey.
-BLUE, ORANGE, GREY, GRID = "#0072B2", "#D55E00", "#8A8A8A", "#E6E6E6"
+BLUE, ORANGE, GREEN, GREY, GRID = "#0072B2", "#D55E00", "#009E73", "#8A8A8A", "#E6E6E6"
 MARKERS = {False: (BLUE, "o"), True: (ORANGE, "D")}
 X_TICKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
 Y_TICKS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
@@ -54,6 +63,7 @@ def draw(found: Sequence[Measured], path: Path | str, settings: Settings) -> Non
     _dress(axis, found, settings.passes)
     _draw_monte_carlo(axis, found)
     _draw_plain(axis, found)
+    _draw_moments(axis, found)
     _draw_fitted(axis, found)
     _caption(figure, found, settings)
     save(figure, path)
@@ -106,6 +116,19 @@ def _draw_plain(axis: Axes, found: Sequence[Measured]) -> None:
         "plain network", (1, median(worth)), xytext=(9, -4), textcoords="offset points",
         fontsize=11.5, fontweight="bold", color=SOFT,
     )  # fmt: skip
+
+
+def _draw_moments(axis: Axes, found: Sequence[Measured]) -> None:
+    """Where they were compared, too."""
+    each = [(m.cost(MOMENTS), m.distances[CLEAN].get(MOMENTS)) for m in found]
+    points = [(cost, distance.passes) for cost, distance in each if distance]
+    if points:
+        costs, worth = zip(*points, strict=True)
+        axis.plot(costs, worth, "^", color=GREEN, markersize=5.5, alpha=0.8)
+        axis.annotate(
+            "moments", (median(costs), max(worth)), xytext=(0, 9), textcoords="offset points",
+            ha="center", fontsize=11.5, fontweight="bold", color=GREEN,
+        )  # fmt: skip
 
 
 def _draw_fitted(axis: Axes, found: Sequence[Measured]) -> None:
@@ -175,7 +198,7 @@ def _caption(figure: Figure, found: Sequence[Measured], settings: Settings) -> N
     cost = median(each.cost(FITTED) for each in found)
     worth = median(each.distances[CLEAN][FITTED].passes for each in found)
     worst = median(each.worst_shift(FITTED).passes for each in found)
-    title = f"One pass at {cost:.2f}× the time, worth {worth:.0f} Monte-Carlo passes"
+    title = f"One pass at {show_ratio(cost)}× the time, worth {worth:.0f} Monte-Carlo passes"
     figure.text(0.012, 0.957, title, fontsize=14, fontweight="bold", color=INK, va="center")
     what = "How many passes of Monte Carlo are as close"
     figure.text(0.012, 0.895, what, fontsize=10, color=INK)
