@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
 
 from onesigma.lab.bench.closeness import FEW, name_of
@@ -73,7 +74,7 @@ def _dress(axis: Axes, found: Sequence[Measured], most: int) -> None:
     axis.set(xscale="log", yscale="log")
     right = max(_finite([each.cost(name_of(k)) for each in found for k in PASSES], 100))
     lowest = min(each.distances[CLEAN][PLAIN].passes for each in found)
-    axis.set_xlim(0.88, 1.25 * max(right, 100))
+    axis.set_xlim(0.88, 2.1 * right)  # room for what is written there
     axis.set_ylim(max(0.1, 0.6 * min(lowest, 3)), 1.35 * most)
     ticks = [tick for tick in Y_TICKS if axis.get_ylim()[0] <= tick < most]
     axis.set_yticks([*ticks, most], [*(f"{tick:g}" for tick in ticks), f"≥ {most:,}"])
@@ -93,19 +94,18 @@ def _dress(axis: Axes, found: Sequence[Measured], most: int) -> None:
 
 
 def _draw_monte_carlo(axis: Axes, found: Sequence[Measured]) -> None:
-    """A thin line for each network; its numbers of passes stand left of all lines."""
+    """A thin line for each network; the numbers of passes stand right of all lines."""
     for each in found:
         costs = [each.cost(name_of(k)) for k in PASSES]
         axis.plot(costs, PASSES, "-s", color=GREY, alpha=0.45, linewidth=0.9, markersize=3)
     text: dict[str, Any] = {"textcoords": "offset points", "color": SOFT, "va": "center"}
     for k in PASSES:
         costs = _finite([each.cost(name_of(k)) for each in found], k)
-        axis.annotate(
-            f"{k} passes", (min(costs), k), xytext=(-7, 3), ha="right", fontsize=9.5, **text
-        )
-    costs = _finite([each.cost(name_of(FEW)) for each in found], FEW)
+        axis.annotate(f"{k} passes", (max(costs), k), xytext=(6, 0), fontsize=9.5, **text)
+    costs = _finite([each.cost(name_of(max(PASSES))) for each in found], max(PASSES))
     axis.annotate(
-        "Monte Carlo", (max(costs), FEW), xytext=(12, -6), fontsize=11.5, fontweight="bold", **text
+        *("Monte Carlo", (max(costs), max(PASSES))),
+        **(text | {"xytext": (0, 14), "ha": "center", "fontsize": 11.5, "fontweight": "bold"}),
     )
 
 
@@ -160,6 +160,7 @@ def _name(axis: Axes, each: Measured, place: tuple[float, float]) -> None:
         va="center",
         fontsize=9.5,
         color=colour,
+        path_effects=[withStroke(linewidth=2.5, foreground="white")],
         arrowprops={**line, "relpos": (0, 0.5)},
     )
 
