@@ -1,0 +1,253 @@
+"""``onesigma.fit`` on networks as they are deployed: how close to Monte Carlo, and at what cost.
+
+    python -m onesigma.lab.bench.deployed --data-root ../shared/data
+
+One network after the other: fitted on unlabelled TRAINING inputs; compared with Monte Carlo of the
+original on TEST inputs, clean and shifted (``closeness``); timed in turn with its plain network and
+with Monte Carlo as one batch. Each result is kept as it comes: give the same command again to
+continue an interrupted run. In the end there are a table, a JSON file and a picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import onesigma
+from onesigma.calibration import corruption
+from onesigma.calibration.corruption import Corruption
+from onesigma.lab.bench import closeness, programs
+from onesigma.lab.bench.closeness import Distance, name_of
+from onesigma.lab.bench.contenders import Contender
+from onesigma.lab.bench.deployed_picture import draw
+from onesigma.lab.bench.deployed_result import (
+    CLEAN,
+    FITTED,
+    LEFT_OUT,
+    MOMENTS,
+    PASSES,
+    PLAIN,
+    QUICK,
+    Measured,
+    Settings,
+    show,
+    show_distances,
+)
+from onesigma.lab.bench.measurement import Bench, Plan, machine
+from onesigma.lab.bench.result import Result
+from onesigma.lab.bench.trained import CACHE, KEPT_ASIDE, NETWORKS, load_trained
+from onesigma.lab.datasets.split import Splits
+from onesigma.lab.timing import time_methods, torch_threads
+from onesigma.storage.atomic import replacing
+
+SHIFTS: dict[str, Corruption] = {
+    "noise": corruption.noise,
+    "walk": corruption.walk,
+    "reversed time": corruption.reversed_time,
+    "saturation": corruption.saturation,
+}
+SEEDS = (1, 2, 3)  # of few passes; the reference has 0
+RUNTIME = "onnxruntime"
+_FIRST = ("paper_cnn", "ds_cnn", "resnet8", "mobilenet_v1", "tc_resnet", "vgg", "tcn")
+DEFAULT = (*_FIRST, "ecg_resnet", "mlp", *sorted(KEPT_ASIDE))
+
+
+def measure(
+    name: str,
+    network: nn.Module,
+    data: Splits,
+    settings: Settings,
+    shifts: Mapping[str, Corruption] = SHIFTS,
+) -> Measured:
+    """Fit one network, compare it and time it."""
+    network.eval()
+    generator = torch.Generator().manual_seed(0)
+    learnt, x = (
+        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
+        for split, count in ((data.train, settings.fit), (data.test, settings.inputs))
+    )
+    _say(f"{name}: fit")
+    start = time.perf_counter()
+    ready = onesigma.fit(network, learnt, seed=0)
+    seconds = time.perf_counter() - start
+    models = {FITTED: ready}
+    if settings.moments:
+        _say(f"{name}: moments")
+        models[MOMENTS] = onesigma.calibrate(onesigma.convert(network, learnt[:4]), learnt, seed=0)
+    kinds = {CLEAN: x} | {kind: shift(x, generator) for kind, shift in shifts.items()}
+    distances = {}
+    for kind, inputs in kinds.items():
+        _say(f"{name}: {kind} inputs against {settings.passes} passes")
+        distances[kind] = compare(network, models, inputs, settings.passes)
+    eager = time_methods(
+        {PLAIN: network, **models}, x[:1], reference=PLAIN, repeats=settings.repeats
+    )
+    return Measured(
+        *(name, sum(p.numel() for p in network.parameters()), ready.settings.form, seconds),
+        distances,
+        {method: timing.ratio for method, timing in eager.items()},
+        1e6 * eager[PLAIN].minimum,
+        time_in_onnxruntime(name, models, x, settings).to_dict(),
+    )
+
+
+@torch.no_grad()
+def compare(
+    network: nn.Module, models: Mapping[str, onesigma.Converted], x: Tensor, passes: int
+) -> dict[str, Distance]:
+    """All methods on inputs of one kind."""
+    reference = closeness.make_reference(closeness.noisy_logits(network, x, passes, seed=0))
+    runs = [closeness.noisy_logits(network, x, max(PASSES), seed) for seed in SEEDS]
+    each = torch.stack(runs).softmax(-1)
+    few = {count: each[:, :count].mean(1) for count in PASSES}
+    answers: dict[str, tuple[Tensor, Tensor | None]] = {PLAIN: (network(x).softmax(1), None)}
+    for name, model in models.items():
+        answer = model(x)
+        assert answer.probs is not None
+        answers[name] = (answer.probs, answer.std)
+    return closeness.compare(reference, few, answers)
+
+
+def time_in_onnxruntime(
+    name: str, models: Mapping[str, onesigma.Converted], x: Tensor, settings: Settings
+) -> Result:
+    """In turn with the plain network and, one input at a time, with Monte Carlo as one batch."""
+    ready, examples = models[FITTED], (x[:2],)
+    plan = Plan(
+        *((RUNTIME,), (1,), (1,), settings.repeats, settings.seconds), processes=settings.processes
+    )
+
+    def inputs(batch: int) -> tuple[Any, ...]:
+        return (x[torch.arange(batch) % len(x)].numpy(),)
+
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        ours = [Contender(PLAIN, (programs.plain(ready, examples, folder / "plain.onnx"),))]
+        for method, model in models.items():
+            path = folder / f"{method}.onnx"
+            ours.append(Contender(method, (programs.one_pass(model, examples, path),)))
+        drawn = []
+        for count in PASSES:
+            path = folder / f"{name_of(count)}.onnx"
+            program = programs.all_masks(ready, examples, count, path)
+            drawn.append(Contender(name_of(count), (program,), random=True))
+        result = Bench(name, [*ours, *drawn], inputs, plan, say=_say).run()
+        if settings.every:
+            wide = replace(plan, threads=(1, 2), batches=(8, 64), processes=0)
+            for more in (wide, replace(wide, threads=(2,), batches=(1,))):
+                result.rows += Bench(name, ours, inputs, more, say=_say).run().rows
+    for what, why in result.skipped.items():
+        _say(f"{name}: left out: {what}: {why}")
+    return result
+
+
+def run(
+    names: Sequence[str],
+    settings: Settings,
+    folder: Path,
+    *,
+    root: Path | None = None,
+    cache: Path = CACHE,
+    again: bool = False,
+) -> list[Measured]:
+    """Measure what is not in the folder yet; table, JSON and picture are renewed each time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found: list[Measured] = []
+    for name in names:
+        path = folder / f"{name}.json"
+        kept = None if again else _read(path, settings)
+        if kept is None:
+            try:
+                network, data = load_trained(name, root, cache)
+                with torch_threads(settings.threads):
+                    kept = measure(name, network, data, settings)
+            except onesigma.OnesigmaError as error:  # the others are still worth measuring
+                _say(f"{name}: left out: {error}")
+                continue
+            content = {"settings": asdict(settings), "measured": asdict(kept)}
+            _write(path, json.dumps(content, indent=2))
+        else:
+            _say(f"{name}: as kept in {path}")
+        found.append(kept)
+        _keep(found, settings, folder)
+    return found
+
+
+def _keep(found: Sequence[Measured], settings: Settings, folder: Path) -> None:
+    networks = [asdict(each) for each in found]
+    every = {"settings": asdict(settings), "machine": machine(), "networks": networks}
+    _write(folder / "deployed.json", json.dumps(every, indent=2))
+    _write(folder / "deployed.txt", f"{show(found, settings)}\n\n{show_distances(found)}\n")
+    draw(found, folder / "deployed.png", settings)
+
+
+def _read(path: Path, settings: Settings) -> Measured | None:
+    """What an earlier run found, if it measured as much."""
+    if not path.is_file():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["settings"] != asdict(settings):
+        return None
+    return Measured.from_dict(content["measured"])
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure fit on networks as they are deployed.")
+    choices = [name for name in NETWORKS if name not in LEFT_OUT]
+    parser.add_argument("--data-root", type=Path, help="folder of the prepared datasets")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of trained weights")
+    parser.add_argument("--output", type=Path, default=Path("out") / "deployed")
+    parser.add_argument(
+        "--networks", nargs="+", default=list(DEFAULT), choices=choices, metavar="NAME",
+        help=f"some of {', '.join(choices)}",
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="for a look, not for figures")
+    parser.add_argument("--moments", action="store_true", help="compare calibrated moments; slow")
+    parser.add_argument(
+        "--all", action="store_true", help="time batches of 8 and 64 and two threads, too"
+    )
+    parser.add_argument("--again", action="store_true", help="measure anew what is kept already")
+    parser.add_argument("--threads", type=int, default=1, help="to fit and compare; default 1")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    size = QUICK if options.quick else Settings()
+    settings = replace(size, threads=options.threads, moments=options.moments, every=options.all)
+    found = run(
+        options.networks,
+        settings,
+        options.output,
+        root=options.data_root,
+        cache=options.cache,
+        again=options.again,
+    )
+    if not found:
+        raise SystemExit("Nothing could be measured.")
+    print(show(found, settings), end="\n\n")
+    print(show_distances(found))
+    _say(f"Picture: {options.output / 'deployed.png'}")
+
+
+if __name__ == "__main__":
+    main()
