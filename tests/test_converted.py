@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -188,3 +189,14 @@ def test_wrong_precision_after_a_move():
     converted = onesigma.convert(small(), X).double()
     with pytest.raises(InputError, match="float64"):
         converted(X)
+
+
+def test_a_kept_answer_comes_with_its_own_softmax(tmp_path):
+    model = small()
+    converted = onesigma.convert(model, X)
+    assert converted(X).plain_probs is None
+    kept = converted.with_changes(settings=replace(converted.settings, keep_answer=True))
+    onesigma.save(kept, tmp_path / "m.safetensors")
+    for each in (kept, onesigma.load(tmp_path / "m.safetensors")):
+        assert torch.equal(each(X).mean, model(X))
+        assert torch.equal(each(X).plain_probs, model(X).softmax(1))

@@ -31,7 +31,6 @@ from onesigma.rules.corrections import (
     Gain,
     MaximumCorrelation,
     Parts,
-    Share,
     SumCorrelation,
     Together,
 )
@@ -190,7 +189,7 @@ def _pair(op: Any, correction: Correction) -> Extra:
     return make
 
 
-def _head(*corrections: Correction, shift: Tensor | None = None) -> Extra:
+def _head(*corrections: Correction) -> Extra:
     """Probabilities and entropies of logits, behind a linear layer if there are corrections."""
 
     def make(dtype: torch.dtype) -> tuple[list[tuple[int, ...]], Function]:
@@ -201,42 +200,9 @@ def _head(*corrections: Correction, shift: Tensor | None = None) -> Extra:
             logits: Uncertain = values[0]
             if corrections:
                 logits = RULES[aten.linear.default].apply((logits, weight), {}, corrections)
-            logits = head.shift_logits(logits, shift, 1)
             return [logits.mean], [logits.var, *head.classify(logits, draws, 1)]
 
         return [(5,)], function
-
-    return make
-
-
-def _low_rank(mean: str, share: tuple[Correction, ...] = ()) -> Extra:
-    """A network in factors; every value on the way is looked at. One filter is all zeros."""
-    second = torch.cat([_random(3, 4, 2), torch.zeros(1, 4, 2)])
-    calls: list[tuple[Any, tuple[Any, ...], tuple[Correction, ...]]] = [
-        (aten.conv1d.default, (_random(4, 2, 3), _random(4)), ()),
-        (aten.relu.default, (), share),
-        (aten.dropout.default, (0.3, False), ()),
-        (aten.conv1d.default, (second, _random(4)), ()),
-        (aten.relu.default, (), ()),
-        (aten.flatten.using_ints, (1,), ()),
-        (aten.dropout.default, (0.3, False), (Parts(2.0, 0.5),)),
-        (aten.linear.default, (_random(3, 20), _random(3)), ()),
-    ]
-
-    def make(dtype: torch.dtype) -> tuple[list[tuple[int, ...]], Function]:
-        rules = rules_for(variance="lowrank", mean=mean)
-        cast = [[a.to(dtype) if isinstance(a, Tensor) else a for a in args] for _, args, _ in calls]
-
-        def function(values: list[Gaussian]) -> Results:
-            value: Any = values[0]
-            results: Results = ([], [])
-            for (op, _, corrections), args in zip(calls, cast, strict=True):
-                value = rules[op].apply((value, *args), {}, corrections)
-                results[0].append(value.mean)
-                results[1].append(value.expanded().var)
-            return results
-
-        return [(2, 8)], function
 
     return make
 
@@ -258,11 +224,7 @@ EXTRAS: dict[str, Extra] = {
     "linear with a gain": _alone(
         RULES[aten.linear.default], _random(3, 8), with_=(Gain(_random(3).abs()),)
     ),
-    "frozen relu": _alone(rules_for(mean="frozen")[aten.relu.default]),
-    "low rank": _low_rank("matched"),
-    "low rank, frozen": _low_rank("frozen", (Share(_random(4, 1).abs()),)),
     "head": _head(),
-    "head, shifted": _head(shift=_random(5, 6)),
     "linear with factors": _head(_FACTORS),
     "linear with factors behind dropout": _head(_BEHIND_DROPOUT),
     "covariance": _head(Together()),

@@ -10,8 +10,6 @@ import onnx
 
 from onesigma.importers.onnx.ops import OPS
 from onesigma.rules import RULES, Assumption, Rule
-from onesigma.rules.frozen import FROZEN
-from onesigma.rules.lowrank import LOWRANK
 from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Reach
 from onesigma.storage.atomic import replacing
 
@@ -44,14 +42,6 @@ FAMILIES = {
     "choice": "Choices by a certain condition",
     "refuse": "Known and refused",
 }
-MODES = """\
-## In the fast modes
-
-`variance="lowrank"` has rules of its own for {lowrank}.
-Every other op sees the variance in full (but batch norm, which only scales its factors): that is
-right, and slower. With `mean="frozen"` every op keeps its own output as the mean, and {frozen} has
-a cheaper rule, to first order ([modes](modes.md)).
-"""
 ONNX = """\
 ## ONNX ops that are read
 
@@ -72,7 +62,6 @@ def page() -> str:
         [
             HEAD.format(rules=len(carried)),
             *(section(family, rules) for family, rules in by_family.items()),
-            MODES.format(lowrank=names(LOWRANK), frozen=names(FROZEN)),
             ONNX.format(count=len(read), names=", ".join(f"`{each}`" for each in read)),
         ]
     )

@@ -3,7 +3,7 @@
     python prepare.py build
 
 The model is the one that the package ships: seven shoulder exercises from a smartwatch, with the
-uncertainty of a low-rank pass and a rule for when to act, fitted on people it was not trained on.
+uncertainty of one pass and a rule for when to act, fitted on people it was not trained on.
 The windows are a recorded one of a third group of people, and what a drifting sensor would give.
 """
 
@@ -44,7 +44,7 @@ static const struct window {
 def model(data: Splits) -> onesigma.Converted:
     """The shipped network, converted, with its rule for acting and abstaining."""
     network = checkpoint.load().network
-    converted = onesigma.convert(network, data.train.inputs[:2], variance="lowrank")
+    converted = onesigma.convert(network, data.train.inputs[:2])
     seen = converted(data.validation.inputs)
     return converted.with_abstain(onesigma.threshold(seen, data.validation.labels, risk=RISK))
 

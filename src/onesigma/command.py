@@ -135,12 +135,8 @@ def add_model(parser: argparse.ArgumentParser, *converted: str) -> None:
     add_file(group, "--weights", what=what)
     add_switch(group, "--trust", "allow files to be unpickled, which runs whatever code is in them")
     add_dropout(group)
-    for name, choices, what in (
-        ("task", ("classification", "regression"), "what the network does"),
-        ("mean", ("matched", "frozen"), "as in the paper, or the network's own answer bit for bit"),
-        ("variance", ("full", "lowrank"), "as in the paper, or at a fraction of the cost"),
-    ):
-        group.add_argument(f"--{name}", choices=choices, help=f"{what}; default {choices[0]}")
+    what = "what the network does; default classification"
+    group.add_argument("--task", choices=("classification", "regression"), help=what)
 
 
 def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
@@ -153,8 +149,6 @@ def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
         dropout=dict(args.dropout),
         channel_dropout=dict(args.channel_dropout),
         task=args.task,
-        mean=args.mean,
-        variance=args.variance,
         check=not getattr(args, "no_check", False),
     )
 

@@ -17,7 +17,7 @@ from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
 from onesigma.graph.flow import Flow, trace_noise
-from onesigma.graph.fold import fold, fold_sums
+from onesigma.graph.fold import fold
 from onesigma.graph.locate import output_of
 from onesigma.graph.own import OwnNetwork
 from onesigma.graph.prepare import Prepared, prepare
@@ -28,7 +28,7 @@ from onesigma.report import Report, make_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
-from onesigma.rules.forms import DROPOUTS, MEANS, VARIANCES
+from onesigma.rules.forms import DROPOUTS
 from onesigma.rules.table import INDEPENDENT, SEPARATE
 from onesigma.values.gaussian import Gaussian, Value, mapped
 
@@ -42,8 +42,6 @@ def convert(
     example_input: Tensor | tuple[Tensor, ...],
     *,
     input_std: float | Tensor | None = None,
-    mean: str = "matched",
-    variance: str = "full",
     task: str = "classification",
     draws: int = 64,
     sampling: str = "quasi",
@@ -60,11 +58,6 @@ def convert(
         example_input: a tensor shaped like a real batch, or a tuple of them.
         input_std: standard deviation of the input noise (the paper: of the training data), as a
             number, one per channel, or a tensor of the input's shape without batch.
-        mean: "matched" as in the paper; "frozen" keeps the model's own answer bit for bit as the
-            mean (and gives ``plain_probs``), with only the variance carried along, to first order.
-        variance: "full" with w² of every layer; "lowrank" with its closed-form product of sums,
-            at a fraction of the cost (docs/modes.md). Its small constants are computed once: they
-            do not follow later changes of the weights.
         task: "classification", or "regression" for mean and variance only.
         draws: how many fixed points the head averages the softmax over.
         sampling: "quasi" for low-discrepancy points, "random" for plain draws as in the paper.
@@ -79,15 +72,14 @@ def convert(
         UnsupportedOp: ops without a rule; the message lists them all with their source lines.
         NoRandomness: no dropout reaches the output and there is no ``input_std``.
     """
-    choices = {"task": TASKS, "dropout": DROPOUTS, "mean": MEANS, "variance": VARIANCES}
-    chosen: dict[str, Any] = {"task": task, "dropout": dropout, "mean": mean, "variance": variance}
-    for name, value in chosen.items():
-        _require_one_of(name, value, choices[name])
-
+    _require_one_of("task", task, TASKS)
+    _require_one_of("dropout", dropout, DROPOUTS)
     has_prior = input_std is not None
     prepared = prepare(as_module(model), example_input, task, class_dim, prior=has_prior)
     source, prior = prepared.graph, _prior(input_std, prepared)
-    settings = Settings(**chosen, draws=draws, sampling=sampling, **_inputs(prepared))
+    settings = Settings(
+        task=task, dropout=dropout, draws=draws, sampling=sampling, **_inputs(prepared)
+    )
     rules = settings.rules
     _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)
@@ -131,7 +123,7 @@ def has_linear_logits(source: fx.GraphModule) -> bool:
 
 def with_covariance(settings: Settings, source: fx.GraphModule) -> Settings:
     """Settings in which the last layer keeps how its outputs vary together, where it can."""
-    if not has_linear_logits(source) or settings.variance != "full":
+    if not has_linear_logits(source):
         return settings
     last, corrections = output_of(source).name, dict(settings.corrections)
     kept = tuple(c for c in corrections.get(last, ()) if not isinstance(c, Together))
@@ -152,8 +144,6 @@ def assemble(
     if prior is not None:
         fold(network, _PRIOR)
     scale_weights(network)
-    if settings.variance == "lowrank":
-        fold_sums(network)
     return Converted(network, source, report, settings, prior, own).eval()
 
 
@@ -195,8 +185,7 @@ class _Propagated(nn.Module):
         dim = self.settings.class_dim
         if isinstance(logits, Tensor):
             return head.classify_certain(logits, dim)
-        shifted = head.shift_logits(logits, self.settings.shift, dim)
-        return head.classify(shifted, self.get_buffer("draws"), dim)
+        return head.classify(logits, self.get_buffer("draws"), dim)
 
 
 def _require_one_of(name: str, value: str, choices: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
 from onesigma.engine import Engine, Observer
-from onesigma.errors import InputError
+from onesigma.errors import FileError, InputError
 from onesigma.graph.capture import shared_copy
 from onesigma.graph.own import OwnNetwork
 from onesigma.prediction import OUTPUTS, Prediction, hide_rows
@@ -32,13 +32,15 @@ SOURCE = "source"
 Inputs = Tensor | tuple[Tensor, ...]
 # How uncertainty is carried: from op to op, or not at all and read off by a head.
 MOMENTS, ENERGY = "moments", "energy"
+# Settings that older files have, and the one value of each that is left.
+_RETIRED = {"mean": "matched", "variance": "full", "shift": None}
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a model was converted; saved with it.
 
-    ``shift`` is what calibrate found for a frozen mean: see ``head.shift_logits``.
+    ``keep_answer`` promises that ``mean`` is the original network's own output, bit for bit.
     """
 
     task: str
@@ -49,10 +51,8 @@ class Settings:
     input_shapes: tuple[tuple[int | None, ...], ...]
     input_dtypes: tuple[str, ...]
     corrections: Corrections = field(default_factory=dict)
-    shift: Tensor | None = None
-    mean: str = "matched"
-    variance: str = "full"
     form: str = MOMENTS
+    keep_answer: bool = False
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None
 
@@ -61,7 +61,7 @@ class Settings:
         """None for a form that carries nothing from op to op: the engine then runs it plainly."""
         if self.form != MOMENTS:
             return {}
-        return rules_for(self.dropout, self.variance, self.mean)
+        return rules_for(self.dropout)
 
     @property
     def covariance(self) -> bool:
@@ -79,26 +79,30 @@ class Settings:
         return tuple(getattr(torch, name) for name in self.input_dtypes)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = asdict(replace(self, corrections={}, shift=None, abstain=None))
+        plain = asdict(replace(self, corrections={}, abstain=None))
         return plain | {
             "corrections": encode_corrections(self.corrections),
-            "shift": None if self.shift is None else self.shift.tolist(),
             "abstain": None if self.abstain is None else self.abstain.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Settings:
+        for name, left in _RETIRED.items():
+            if content.get(name, left) != left:
+                raise FileError(
+                    f"it was converted with {name}={content[name]!r}, which was removed: make it "
+                    "anew of the original model, with onesigma.fit"
+                )
         heat, rule = content.get("temperature"), content.get("abstain")
-        shift = content.get("shift")
         values = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
             "corrections": decode_corrections(content["corrections"]),
-            "shift": None if shift is None else torch.tensor(shift, dtype=torch.float64),
             "temperature": None if heat is None else Temperature(float(heat["value"])),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
         }
-        return cls(**{**content, **values})
+        known = {name: value for name, value in content.items() if name not in _RETIRED}
+        return cls(**{**known, **values})
 
 
 class Converted(nn.Module):
@@ -152,7 +156,7 @@ class Converted(nn.Module):
 
     def decide(self, prediction: Prediction) -> Prediction:
         """Add what follows from an answer: the plain softmax, the temperature, then the rule."""
-        if self.settings.mean == "frozen" and prediction.probs is not None:
+        if self.settings.keep_answer and prediction.probs is not None:
             plain = prediction.mean.softmax(self.settings.class_dim)
             prediction = replace(prediction, plain_probs=plain)
         if self.temperature is not None:

@@ -67,20 +67,6 @@ def _standardise(points: Tensor) -> Tensor:
     return white.transpose(0, 1).contiguous()
 
 
-def shift_logits(logits: Uncertain, shift: Tensor | None, class_dim: int) -> Uncertain:
-    """The mean under dropout, as far as it follows from the original logits: m + A m + b.
-
-    ``shift`` has a row (A_k, b_k) for each class k. A matched mean needs none.
-    """
-    if shift is None:
-        return logits
-    # From a list, so that a traced graph holds a constant that follows .to().
-    rows = torch.tensor(shift.tolist(), dtype=logits.mean.dtype, device=logits.mean.device)
-    last = logits.mean.movedim(class_dim, -1)
-    moved = last + torch.nn.functional.linear(last, rows[:, :-1], rows[:, -1])
-    return logits.with_mean(moved.movedim(-1, class_dim))
-
-
 def classify(logits: Uncertain, draws: Tensor, class_dim: int) -> Classification:
     """Average the softmax over the distribution of the logits."""
     return average(torch.log_softmax(logits.sample(draws, class_dim), -1), class_dim)

@@ -189,7 +189,7 @@ def test_a_network_by_name_on_a_recording(folder, capsys):
         (["model.safetensors", "data.csv", "--class-names", "a,b"], "2 class names (a, b) for"),
         (["model.safetensors", "data.csv", "--abstain-rule", "data.csv"], "is no abstain rule"),
         (["model.safetensors", "data.csv", "--standardise", "data.csv"], "a mean and a std"),
-        (["model.safetensors", "data.csv", "--mean", "frozen"], "converted already: --mean would"),
+        (["model.safetensors", "data.csv", "--task", "regression"], "already: --task would"),
         (["model.safetensors", "data.csv", "--window", "99"], "fewer rows than one window"),
         (["model.safetensors", "late.csv", "-o", "out.csv"], "late.csv, line 70, column 5"),
     ],

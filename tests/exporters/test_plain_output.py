@@ -1,6 +1,7 @@
 """The original network's own output in an exported file: its value, and what it costs."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,11 +11,13 @@ from torch import nn
 
 import onesigma
 from onesigma import Converted, InputError, runtime
+from onesigma.converted import ENERGY, MOMENTS
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 X = torch.randn(5, 3, 12, generator=torch.Generator().manual_seed(0))
+ENOUGH = torch.randn(40, 3, 12, generator=torch.Generator().manual_seed(1))  # to fit on
 
 
 def network() -> nn.Module:
@@ -26,19 +29,21 @@ def network() -> nn.Module:
 
 
 @cache
-def shared(mean: str) -> tuple[nn.Module, Converted]:
+def shared(form: str = MOMENTS) -> tuple[nn.Module, Converted]:
     model = network()
-    return model, onesigma.convert(model, X, mean=mean)
+    made = onesigma.convert(model, X) if form == MOMENTS else onesigma.fit(model, ENOUGH, worth=1)
+    assert made.settings.form == form
+    return model, made
 
 
 def ops(path) -> Counter:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
-@pytest.mark.parametrize(("mean", "convs"), [("matched", 2), ("frozen", 0)])
-def test_value_and_cost(mean, convs, tmp_path):
-    """Frozen means are the plain network: it costs no convolution more. Matched ones: a second."""
-    model, converted = shared(mean)
+@pytest.mark.parametrize(("form", "convs"), [(MOMENTS, 2), (ENERGY, 0)])
+def test_value_and_cost(form, convs, tmp_path):
+    """The energy form runs the plain network: it costs no convolution more. Moments: a second."""
+    model, converted = shared(form)
     bare = onesigma.export(converted, tmp_path / "bare.onnx").path
     named = ["signal"]
     path = onesigma.export(
@@ -55,7 +60,7 @@ def test_value_and_cost(mean, convs, tmp_path):
 
 
 def test_a_wrong_plain_model_is_found_out(tmp_path):
-    model, converted = shared("frozen")
+    model, converted = shared()
     other = network()
     with torch.no_grad():
         other[0].weight.mul_(1.1)
@@ -73,7 +78,7 @@ def test_a_wrong_plain_model_is_found_out(tmp_path):
 
 @pytest.mark.parametrize("name", ["x", "onesigma_var"])
 def test_names_must_differ(name, tmp_path):
-    model, converted = shared("frozen")
+    model, converted = shared()
     taken = ["x"] if name == "x" else ["var"]
     with pytest.raises(InputError, match="must differ"):
         onesigma.export(converted, tmp_path / "m.onnx", input_names=taken, plain=(name, model))
@@ -81,9 +86,18 @@ def test_names_must_differ(name, tmp_path):
 
 def test_a_name_like_our_own(tmp_path):
     """TensorFlow's names hold a colon, as those that the writer makes up do."""
-    model, converted = shared("frozen")
+    model, converted = shared()
     path = onesigma.export(
         converted, tmp_path / "m.onnx", input_names=["relu:1"], plain=("conv1d:0", model)
     ).path
     assert [each.name for each in onnx.load(path).graph.input] == ["relu:1"]
     assert onnx.load(path).graph.output[-1].name == "conv1d:0"
+
+
+def test_a_kept_answer_comes_with_its_softmax(tmp_path):
+    _, converted = shared()
+    kept = converted.with_changes(settings=replace(converted.settings, keep_answer=True))
+    path = onesigma.export(kept, tmp_path / "m.onnx").path
+    found = runtime.load(path)(X.numpy())
+    assert found.plain_probs is not None
+    np.testing.assert_allclose(found.plain_probs, kept(X).plain_probs.detach(), rtol=1e-4)

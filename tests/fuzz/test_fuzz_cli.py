@@ -37,7 +37,7 @@ FILES = [  # what they are called below the folder of the test
 WORDS = [
     *("0", "1", "2", "-1", "3.5", "1e999", "nan", "inf", "9" * 20, "½", "٣", "é\udcff", "", "-"),
     *("every Relu=0.5", "relu1=2", "relu*=x", "=0.5", "fc1=", "a,b", "0-1", "5-2", "x" * 300, "{}"),
-    *("os:system", "torch.nn:Identity", "no.such:thing", "classification", "frozen", "two words"),
+    *("os:system", "torch.nn:Identity", "no.such:thing", "classification", "two words"),
 ]
 USUAL = {  # what makes sense for an argument of that name; given as often as all else together
     "model": ["model.safetensors", "converted.onnx", "plain.onnx"],

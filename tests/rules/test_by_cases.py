@@ -82,9 +82,3 @@ def test_an_index_that_depends_on_the_mask_is_refused():
     assert call(aten.index.Tensor, X, [where]) is None
     with pytest.raises(UnsupportedOp, match="something other than its first input"):
         RULES[aten.index.Tensor].apply((X, [where]), {})
-
-
-def test_frozen_means_are_no_mean_of_two_values():
-    frozen = rules_for(mean="frozen")
-    assert not isinstance(dropped(rules=frozen), TwoValued)
-    assert not frozen[aten.dropout.default].two_valued

@@ -393,6 +393,29 @@ def test_a_file_from_before_there_were_rules_loads(saved, tmp_path):
     assert onesigma.load(tmp_path / "old").settings == saved[0].settings
 
 
+def with_settings(**settings):
+    return lambda content: content["settings"].update(settings)
+
+
+def test_a_file_from_when_there_were_modes_loads_if_it_had_none(saved, tmp_path):
+    plainest = with_settings(mean="matched", variance="full", shift=None)
+    tampered(saved[1], tmp_path / "old", plainest)
+    assert onesigma.load(tmp_path / "old").settings == saved[0].settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"mean": "frozen", "shift": [[0.0]]}, "mean='frozen', which was removed"),
+        ({"mean": "matched", "variance": "lowrank"}, "variance='lowrank', which was removed"),
+    ],
+)
+def test_a_mode_that_was_removed_is_named_with_what_to_do(saved, settings, says, tmp_path):
+    tampered(saved[1], tmp_path / "old", with_settings(**settings))
+    with pytest.raises(FileError, match=rf"old .*{says}.*onesigma\.fit"):
+        onesigma.load(tmp_path / "old")
+
+
 def test_what_cannot_be_saved_is_an_error_and_no_file(tmp_path):
     converted = onesigma.convert(small(), X)
     converted.network.graph.call_function(print)

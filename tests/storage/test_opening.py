@@ -82,12 +82,9 @@ def test_a_factory_with_its_own_weights(folder):
     assert opened.predict(X).probs.shape == (9, 3)
 
 
-def test_modes_are_passed_on(folder):
-    opened = open_model(
-        "source_nets:make_net", example=X, mean="frozen", variance="lowrank", task="regression"
-    )
-    settings = opened.converted.settings
-    assert (settings.mean, settings.variance, settings.task) == ("frozen", "lowrank", "regression")
+def test_the_task_is_passed_on(folder):
+    opened = open_model("source_nets:make_net", example=X, task="regression")
+    assert opened.converted.settings.task == "regression"
 
 
 def test_a_pickled_model_and_a_program(model, converted, folder):
@@ -201,7 +198,7 @@ def test_another_onnx_file(folder):
             "--weights would change nothing",
         ),
         ("any.safetensors", {"dropout": {"a": 0.5}}, InputError, "--dropout would change nothing"),
-        ("any.safetensors", {"mean": "frozen"}, InputError, "--mean would change nothing"),
+        ("any.safetensors", {"task": "regression"}, InputError, "--task would change nothing"),
         ("any.pt", {"weights": Path("w.pt")}, InputError, "its own weights"),
         ("any.pt", {"dropout": {"a": 0.5}}, InputError, "its own dropout"),
         ("source_nets:no_net", {"example": X}, InputError, "has no 'no_net'"),

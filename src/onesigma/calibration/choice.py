@@ -33,7 +33,6 @@ from onesigma.rules.corrections import Corrections
 
 # With the covariance right, the error of 64 draws is what would be left of the distance.
 _DRAWS = 256
-_RIDGE = 1e-2
 _SEEN = 1e-12  # of the largest variance: below it an output counts as certain
 # Beyond, the covariance of the features would take calibrate too long.
 MAX_FEATURES = 2048
@@ -66,15 +65,12 @@ def calibrate(
     half = len(checked[0]) // 2
     observed = _observe_layers(converted, checked, passes, half, seed, progress)
     found = _fit(converted, checked, observed, half)
-    shift = _fit_shift(converted, checked, observed, half)
-    candidates = {"none": converted, "gains": _variant(converted, checked, found, shift=shift)}
+    candidates = {"none": converted, "gains": _variant(converted, checked, found)}
     if _knows_covariance(converted):
         as_it_is = converted.settings.corrections
         candidates |= {
             "covariance": _variant(converted, checked, as_it_is, covariance=True),
-            "gains and covariance": _variant(
-                converted, checked, found, covariance=True, shift=shift
-            ),
+            "gains and covariance": _variant(converted, checked, found, covariance=True),
         }
     errors = {name: _closeness(m, checked, observed, half) for name, m in candidates.items()}
     best = min(errors, key=lambda name: errors[name].score)
@@ -123,9 +119,8 @@ def _variant(
     corrections: Corrections,
     *,
     covariance: bool = False,
-    shift: Tensor | None = None,
 ) -> Converted:
-    settings = replace(converted.settings, corrections=corrections, shift=shift)
+    settings = replace(converted.settings, corrections=corrections)
     if covariance:
         settings = with_covariance(settings, converted.source)
         if corrections is not converted.settings.corrections:
@@ -164,10 +159,8 @@ def _features_of_logits(source: fx.GraphModule) -> str | None:
 
 
 def _knows_covariance(converted: Converted) -> bool:
-    """Low rank does without: it would cost more than all the rest."""
-    settings = converted.settings
-    wanted = settings.task == "classification" and settings.variance == "full"
-    return wanted and has_linear_logits(converted.source)
+    is_classifier = converted.settings.task == "classification"
+    return is_classifier and has_linear_logits(converted.source)
 
 
 @torch.no_grad()
@@ -178,30 +171,6 @@ def _fit(
     targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in seen.items()}
     covariances = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
     return Fitter(converted, targets, covariances).run([x[:half] for x in inputs])
-
-
-@torch.no_grad()
-def _fit_shift(
-    converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
-) -> Tensor | None:
-    """For a frozen mean: how the logits' mean over the passes follows from the original logits.
-
-    Least squares, kept small (ridge), because the inputs are few.
-    """
-    settings = converted.settings
-    if settings.mean != "frozen" or settings.task != "classification":
-        return None
-
-    def rows(logits: Tensor) -> Tensor:
-        return logits[:half].double().movedim(settings.class_dim, -1).flatten(0, -2)
-
-    plain = rows(converted.source(*inputs)[0])
-    wanted = rows(observed.output.mean) - plain
-    known = torch.cat([plain, torch.ones_like(plain[:, :1])], 1)
-    square = known.transpose(0, 1) @ known
-    ridge = _RIDGE * square.diagonal().mean() * torch.eye(len(square), dtype=square.dtype)
-    solution: Tensor = torch.linalg.solve(square + ridge, known.transpose(0, 1) @ wanted)
-    return solution.transpose(0, 1)
 
 
 class _Part(NamedTuple):

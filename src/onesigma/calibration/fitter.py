@@ -30,12 +30,10 @@ from onesigma.rules.corrections import (
     Gain,
     MaximumCorrelation,
     Parts,
-    Share,
     SumCorrelation,
 )
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES, Reach, Rule, RuleTable
-from onesigma.values.factored import Factored
 from onesigma.values.gaussian import Uncertain
 
 _CORRELATIONS = [step / 20 for step in range(20)] + [0.97, 0.99]
@@ -71,9 +69,6 @@ class Fitter:
         rule = engine.rules.get(node.target)  # type: ignore[arg-type]
         if rule is None or not isinstance(value, Uncertain):
             return value
-        if Share in rule.accepts and isinstance(value, Factored):
-            self.found[node.name] = (Share(_share_let_through(value)),)
-            return compute()
         if node.name not in self.targets:
             return value
         for kind in rule.accepts:
@@ -180,19 +175,6 @@ _FITS: dict[type[Correction], _Fit] = {
 def is_fitted(rule: Rule) -> bool:
     """Whether Monte Carlo is watched at nodes of this rule, to correct them."""
     return any(kind in _FITS for kind in rule.accepts)
-
-
-def _share_let_through(value: Factored) -> Tensor:
-    """For each channel, the part of the variance that a gate let through, over inputs and places.
-
-    One number for each channel keeps a variance in factors, which a mask does not.
-    """
-    gate = torch.ones_like(value.mean) if value.gate is None else value.gate
-    weight = 1.0 if value.position is None else value.position
-    rest = [d for d in range(gate.dim()) if d != 1]
-    let_through, all_of_it = (gate * weight).mean(rest), (torch.ones_like(gate) * weight).mean(rest)
-    shape = [-1] + [1] * (gate.dim() - 2)
-    return _ratio(let_through, all_of_it, otherwise=0.0).reshape(shape)
 
 
 def _from_dropout(layer: fx.Node, rules: RuleTable) -> list[fx.Node] | None:

@@ -62,8 +62,8 @@ def _add_convert_options(parser: argparse.ArgumentParser) -> None:
         "--keep-output",
         action=argparse.BooleanOptionalAction,
         help="of an .onnx file: the model's own output too, under its own name (of PyTorch: "
-        "plain); this costs a second pass through the layers after the first dropout, and nothing "
-        "with --mean frozen; default: for a model from ONNX",
+        "plain); this costs a second pass through the layers after the first dropout; default: for "
+        "a model from ONNX",
     )
     command.add_json(parser)
 
@@ -113,8 +113,8 @@ def _convert(network: Network, args: argparse.Namespace) -> Converted:
     from onesigma.conversion import convert
     from onesigma.tables.files import read_array
 
-    names = ("task", "draws", "mean", "variance")
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    options = {"task": args.task, "draws": args.draws}
+    given = {name: value for name, value in options.items() if value is not None}
     if args.input_std:
         std = torch.tensor(args.input_std)
         given["input_std"] = std.squeeze() if len(std) == 1 else std

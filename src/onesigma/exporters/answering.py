@@ -151,8 +151,8 @@ class _Decided(nn.Module):
 def _trace(converted: Converted, examples: tuple[Tensor, ...], var: int) -> fx.GraphModule:
     """All that a file computes; where that is the network alone, nothing is traced again."""
     network = converted.network
-    decides = (converted.temperature, converted.abstain, converted.settings.mean)
-    if decides != (None, None, "matched"):
+    decides = (converted.temperature, converted.abstain, converted.settings.keep_answer)
+    if decides != (None, None, False):
         decided = _Decided(converted)
         traced = capture.export(decided, examples, dynamic=converted.settings.dynamic_batch)
         network = capture.plain_module(traced)
@@ -169,7 +169,7 @@ def _trace(converted: Converted, examples: tuple[Tensor, ...], var: int) -> fx.G
 def _beside(network: fx.GraphModule, plain: fx.GraphModule) -> fx.GraphModule:
     """A graph that computes both on the same inputs; the output of ``plain`` comes last.
 
-    Writers share what both compute alike: with ``mean="frozen"`` that is all of it, else what
+    Writers share what both compute alike: in the energy form that is all of it, in moments what
     comes before the first dropout; the rest of the plain network is computed a second time.
     """
     graph = fx.Graph()
@@ -200,7 +200,6 @@ def _describe(
     settings = converted.settings.to_dict()
     del settings["input_shapes"], settings["input_dtypes"]  # the graph itself says so
     settings["corrections"] = _brief_corrections(converted)
-    settings["shift"] = _brief(settings["shift"])
     sites = [
         {"node": site.node, "module": site.module, "op": site.op, "rate": site.rate}
         for site in converted.report.sites

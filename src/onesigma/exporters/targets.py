@@ -51,7 +51,8 @@ def export(
         opset: ONNX only: version of the operators, 17 or above; 18 by default.
         input_names: ONNX only: names of the inputs in the file; default: those of ``forward``.
         plain: ONNX only: a name and the original model, whose own output is added under that name.
-            It costs a second pass through the network, and nothing with ``mean="frozen"``.
+            It costs a second pass through the network, and next to nothing where ``fit`` chose the
+            energy form, which runs the network as it is.
         input_shape: C only: of one input, with its batch of 1 or without, or one shape per input;
             by default that of the example that the model was converted with.
         name: C only: prefix of the files and of every public name in them; default "model".

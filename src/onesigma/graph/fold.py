@@ -1,9 +1,9 @@
-"""Fold: what an input prior makes constant is computed once; and so are sums over weights.
+"""Fold: what an input prior makes constant is computed once.
 
 The prior is the same for every input, so the variance it causes is a constant up to the first step
 that depends on the data. Every node that depends on the prior and otherwise only on weights is
-evaluated now and becomes a buffer. Of weights alone, only what is smaller than they are is folded
-(the sums of low rank): w² stays an op on the shared weight.
+evaluated now and becomes a buffer. What weights alone make is left: w² stays an op on the shared
+weight.
 """
 
 from __future__ import annotations
@@ -23,24 +23,15 @@ def fold(module: fx.GraphModule, seed: str) -> int:
         is_seed = node.op == "get_attr" and str(node.target).endswith(seed)
         if is_seed or any(n in from_seed for n in node.all_input_nodes):
             from_seed.add(node)
-    _replace(module, values, from_seed, "prior_var")
-    return sum(node.op == "call_function" for node in from_seed)
-
-
-def fold_sums(module: fx.GraphModule) -> int:
-    """Evaluate what is made of weights and smaller than any of them; returns how many ops."""
-    values = _constants(module)
-    sizes: dict[fx.Node, int] = {}
-    small = set()
-    for node, value in values.items():
-        if node.op == "get_attr":
-            sizes[node] = value.numel()
-            continue
-        sizes[node] = max((sizes[n] for n in node.all_input_nodes), default=0)
-        if isinstance(value, Tensor) and value.numel() < sizes[node]:
-            small.add(node)
-    _replace(module, values, small, "sums")
-    return len(small)
+    folded = sum(node.op == "call_function" for node in from_seed)
+    last = [n for n in values if n in from_seed and any(user not in from_seed for user in n.users)]
+    for index, node in enumerate(last):
+        if isinstance(values[node], Tensor):
+            _make_constant(module, node, f"prior_var_{index}", values[node])
+    module.graph.eliminate_dead_code()
+    module.delete_all_unused_submodules()
+    module.recompile()
+    return folded
 
 
 def _constants(module: fx.GraphModule) -> dict[fx.Node, Any]:
@@ -54,19 +45,6 @@ def _constants(module: fx.GraphModule) -> dict[fx.Node, Any]:
             with torch.no_grad():
                 values[node] = node.target(*args, **kwargs)
     return values
-
-
-def _replace(
-    module: fx.GraphModule, values: dict[fx.Node, Any], chosen: set[fx.Node], name: str
-) -> None:
-    """Put buffers in the place of the last of the chosen nodes, and delete what led to them."""
-    frontier = [n for n in values if n in chosen and any(user not in chosen for user in n.users)]
-    for index, node in enumerate(frontier):
-        if isinstance(values[node], Tensor):
-            _make_constant(module, node, f"{name}_{index}", values[node])
-    module.graph.eliminate_dead_code()
-    module.delete_all_unused_submodules()
-    module.recompile()
 
 
 def _make_constant(module: fx.GraphModule, node: fx.Node, name: str, value: Tensor) -> None:

@@ -76,12 +76,14 @@ def _run_bench(args: argparse.Namespace) -> None:
     from onesigma.lab.bench.measurement import Bench
     from onesigma.lab.bench.result import show_result
 
-    few = {"passes": (30,), "sizes": (5,)} if args.quick else {"passes": PASSES, "sizes": SIZES}
+    passes, sizes = ((30,), (5,)) if args.quick else (PASSES, SIZES)
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
     print("preparing the contenders", file=sys.stderr)
     with TemporaryDirectory() as folder:
-        measured = make_subject(args.model, Path(folder), **few)
+        measured = make_subject(
+            args.model, Path(folder), passes=passes, sizes=sizes, fitted=not args.quick
+        )
         bench = Bench(
             *(measured.name, measured.contenders, measured.inputs, _plan_bench(args)),
             say=lambda words: print(words, file=sys.stderr),
@@ -171,7 +173,7 @@ BENCH = Command(
     "what the uncertainty costs: time, memory, energy",
     _add_bench_options,
     _run_bench,
-    description="Time the plain network, one pass in every mode, Monte Carlo, ensembles and "
+    description="Time the plain network, one pass in every form, Monte Carlo, ensembles and "
     "ApDeepSense in turn, in every runtime that is installed; then file sizes, memory, and "
     "energy where the machine has a meter. Compare only ratios within one run.",
     example="onesigma bench --quick\n  onesigma bench model.safetensors --batch 1 --threads 1"

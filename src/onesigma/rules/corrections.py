@@ -104,15 +104,6 @@ class Factors(Correction):
 
 
 @dataclass(frozen=True, eq=False)
-class Share(Correction):
-    """The part of a variance that a rectifier lets through: one number for each channel."""
-
-    channels: Tensor
-
-    keyword: ClassVar[str] = "share"
-
-
-@dataclass(frozen=True, eq=False)
 class Together(Correction):
     """Asks a last linear layer for the covariance of its outputs."""
 
@@ -122,7 +113,7 @@ class Together(Correction):
 Corrections: TypeAlias = Mapping[str, tuple[Correction, ...]]
 _KINDS = {
     kind.__name__: kind
-    for kind in (Gain, SumCorrelation, MaximumCorrelation, Parts, Factors, Share, Together)
+    for kind in (Gain, SumCorrelation, MaximumCorrelation, Parts, Factors, Together)
 }
 
 

@@ -59,7 +59,7 @@ def load(path: str | Path) -> Converted:
     try:
         return _build(content, tensors)
     except Exception as error:  # a forged content can fail anywhere
-        raise FileError(f"{path.name} does not describe a converted model: {error}") from error
+        raise FileError(f"{path.name} holds no model that can be loaded: {error}") from error
 
 
 def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, str]:

@@ -73,8 +73,6 @@ def open_model(
     dropout: Rates | None = None,
     channel_dropout: Rates | None = None,
     task: str | None = None,
-    mean: str | None = None,
-    variance: str | None = None,
     threads: int | None = None,
     check: bool = True,
 ) -> Opened:
@@ -88,9 +86,7 @@ def open_model(
         trust: allow files to run code when they are read. Without it nothing is unpickled.
         dropout: for ONNX, see ``read_onnx``.
         channel_dropout: the same for dropout of whole channels.
-        task: "classification" or "regression". This and the next two are for ``convert``.
-        mean: see ``convert``.
-        variance: see ``convert``.
+        task: "classification" or "regression", for ``convert``.
         threads: of ONNX Runtime, for a file of ``onesigma.export``; default: one per core.
         check: for a file of ``onesigma.export``, see ``runtime.load``.
 
@@ -101,15 +97,13 @@ def open_model(
         ModelError: the factory fails.
         NoRandomness: the network has no dropout.
     """
-    given = {"task": task, "mean": mean, "variance": variance}
-    method: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if _is_converted(name):
         idle: dict[str, Any] = {
             "weights": weights,
             "no-check": not check and _suffix(name) != ".onnx",
         }
-        idle |= {"dropout": dropout, "channel-dropout": channel_dropout}
-        if used := [f"--{key}" for key, value in (idle | method).items() if value]:
+        idle |= {"dropout": dropout, "channel-dropout": channel_dropout, "task": task}
+        if used := [f"--{key}" for key, value in idle.items() if value]:
             raise InputError(
                 f"{name} is converted already: {', '.join(used)} would change nothing."
             )
@@ -126,7 +120,7 @@ def open_model(
     if network.examples is None and example is None:
         raise InputError(f"{name} does not say what it takes: an example of its inputs is needed.")
     examples = network.examples or (torch.from_numpy(example),)
-    return wrap_converted(name, convert(network.module, examples, **method))
+    return wrap_converted(name, convert(network.module, examples, task=task or "classification"))
 
 
 def open_network(

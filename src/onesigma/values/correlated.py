@@ -29,9 +29,6 @@ class Correlated(Uncertain):
         root = factor.sqrt()
         return Correlated(mean, self.covariance * root.unsqueeze(-1) * root.unsqueeze(-2))
 
-    def with_mean(self, mean: Tensor) -> Correlated:
-        return Correlated(mean, self.covariance)
-
     def sample(self, draws: Tensor, class_dim: int) -> Tensor:
         """y_s = m + L z_s with L Lᵀ the covariance; the classes are the last of two dims."""
         return self.mean.unsqueeze(-2) + draws @ cholesky(self.covariance).transpose(-1, -2)

@@ -31,10 +31,6 @@ class Uncertain(ABC):
     def scaled(self, factor: Tensor | float, mean: Tensor) -> Uncertain:
         """A value with ``mean``, and ``factor`` (a constant) times this one's variance."""
 
-    @abstractmethod
-    def with_mean(self, mean: Tensor) -> Uncertain:
-        """The same variance around another mean."""
-
     def expanded(self) -> Gaussian:
         """Independent normals with ``var`` in full shape, for ops that need to see that shape."""
         var = self.var
@@ -62,9 +58,6 @@ class Gaussian(Uncertain):
 
     def scaled(self, factor: Tensor | float, mean: Tensor) -> Gaussian:
         return Gaussian(mean, self.var * factor)
-
-    def with_mean(self, mean: Tensor) -> Gaussian:
-        return Gaussian(mean, self.var)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +113,3 @@ def uncertain_in(values: object) -> list[Uncertain]:
     found: list[Uncertain] = []
     mapped(values, found.append)
     return found
-
-
-def means_of(values: object) -> object:
-    """Nested arguments with the mean in the place of each uncertain value."""
-    return mapped(values, lambda x: x.mean)

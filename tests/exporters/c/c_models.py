@@ -28,7 +28,7 @@ CLASS_NAMES = ["walk", "run", 'sit "still"']
 
 
 @cache
-def converted(variance: str = "full") -> onesigma.Converted:
+def converted() -> onesigma.Converted:
     torch.manual_seed(0)
     network = nn.Sequential(
         *(nn.Conv1d(2, 6, 3, padding=1), nn.ReLU(), nn.Dropout(0.3)),
@@ -36,7 +36,7 @@ def converted(variance: str = "full") -> onesigma.Converted:
         *(nn.Flatten(), nn.Linear(60, 3)),
     )
     x = torch.randn(4, 2, 12)
-    return onesigma.convert(network.eval(), x, variance=variance).with_abstain(RULE)
+    return onesigma.convert(network.eval(), x).with_abstain(RULE)
 
 
 def as_onnx(model: onesigma.Converted, **options: object) -> onnx.ModelProto:
@@ -45,8 +45,8 @@ def as_onnx(model: onesigma.Converted, **options: object) -> onnx.ModelProto:
 
 
 @cache
-def exported(variance: str = "full") -> onnx.ModelProto:
-    return as_onnx(converted(variance), class_names=CLASS_NAMES)
+def exported() -> onnx.ModelProto:
+    return as_onnx(converted(), class_names=CLASS_NAMES)
 
 
 class Model:

@@ -14,22 +14,18 @@ from onesigma.exporters.c import generate
 from onesigma.exporters.c.weights import round_weights
 from onesigma.lab import c_verify as verify
 
-VARIANCES = pytest.mark.parametrize("variance", ["full", "lowrank"])
 
-
-@VARIANCES
-def test_squared_weights_are_not_stored(variance, tmp_path):
-    model = exported(variance)
+def test_squared_weights_are_not_stored(tmp_path):
+    model = exported()
     weights = sum(np.prod(t.dims) for t in model.graph.initializer if t.name.endswith("weight"))
     draws = 64 * 3
     assert generate(model, tmp_path).flash < 4 * (weights + draws + 100)
 
 
 @needs_gcc
-@VARIANCES
-def test_int8_weights(variance, tmp_path):
+def test_int8_weights(tmp_path):
     """The C is that of the rounded model, and the cost that was reported is what it is."""
-    model = exported(variance)
+    model = exported()
     x = torch.randn(16, 2, 12, generator=torch.Generator().manual_seed(1)).numpy()
     small = generate(model, tmp_path, int8=True, examples=[x])
     assert small.flash < 0.65 * generate(model, tmp_path / "float").flash  # the draws stay

@@ -30,11 +30,8 @@ def test_the_page_has_a_place_for_every_figure(tmp_path):
     (tmp_path / "litert" / "bench.json").write_text(json.dumps(other.to_dict()))
     text = (ROOT / page.PAGE).read_text(encoding="utf-8")
     filled = page.fill(text, tmp_path)
-    assert (
-        "| ONNX Runtime | frozen + lowrank, calibrated | 1.25 ± 0.01 | 1.25 | ≤ 1.2: **no** | 37× |"
-        in filled
-    )
-    assert "| one pass, lowrank | 1 | 1.040 | +1.5 |" in filled
+    assert "| ONNX Runtime | moments | 2.50 ± 0.01 | 2.50 | ≤ 2.4: **no** | 18× |" in filled
+    assert "| one pass, fitted | 1 | 1.040 | +1.5 |" in filled
     assert "No bar was missed." in filled
     assert "ONNX Runtime 1.0, LiteRT 2." in filled
     assert "| plain network | 1.00 | – | 1.00 |" in filled

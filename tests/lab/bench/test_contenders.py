@@ -11,13 +11,14 @@ from torch import nn
 import onesigma
 from onesigma import Converted
 from onesigma.baselines.backbone import Totals
+from onesigma.converted import ENERGY
 from onesigma.errors import FileError, InputError
 from onesigma.lab.bench import contenders as target
 from onesigma.lab.bench import programs
 from onesigma.lab.bench.contenders import (
     AS_SAVED,
-    CALIBRATED,
-    MODES,
+    CONVERTED,
+    FITTED,
     PLAIN,
     Contender,
     make_contenders,
@@ -50,13 +51,13 @@ def model() -> Converted:
 @pytest.fixture(scope="module")
 def entries(model, tmp_path_factory) -> dict[str, Contender]:
     folder = tmp_path_factory.mktemp("programs")
-    made = make_contenders(model, examples(), folder, passes=(3,), sizes=(2,))
+    made = make_contenders(model, examples(), folder, passes=(3,), sizes=(2,), fitted=False)
     return {entry.name: entry for entry in made}
 
 
 def test_who_takes_part(entries):
     rest = ["MC-3, one batch", "MC-3, loop", "ensemble of 2", "ApDeepSense"]
-    assert list(entries) == [PLAIN, *MODES, CALIBRATED, *rest]
+    assert list(entries) == [PLAIN, CONVERTED, *rest]
     assert len(entries["MC-3, loop"].programs) == 3
     assert len(set(entries["MC-3, loop"].programs)) == 1
     assert len(set(entries["ensemble of 2"].programs)) == 2
@@ -76,12 +77,19 @@ def test_the_plain_network_is_network_and_softmax(model, entries):
 
 
 def test_one_pass_is_the_converted_model(model, entries):
-    frozen = small(mean="frozen", variance="lowrank")
-    for name, converted in (("one pass, full", model), ("one pass, frozen + lowrank", frozen)):
-        found = run(entries[name].programs[0], eager)
-        answer = converted(*examples()).arrays()
-        for array, expected in zip(found, answer.values(), strict=True):
-            np.testing.assert_allclose(array, expected.detach(), rtol=1e-4, atol=1e-6)
+    found = run(entries[CONVERTED].programs[0], eager)
+    answer = model(*examples()).arrays()
+    for array, expected in zip(found, answer.values(), strict=True):
+        np.testing.assert_allclose(array, expected.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_fitted_is_of_the_same_network(model):
+    made = target.one_passes(model, examples())
+    assert list(made) == [CONVERTED, FITTED]
+    assert made[CONVERTED] is model
+    assert made[FITTED].settings.form == ENERGY
+    ours, theirs = (made[name].source(*examples())[0] for name in made)
+    assert torch.equal(ours, theirs)
 
 
 def test_monte_carlo_as_one_batch_has_the_exact_moments(model, tmp_path):
@@ -111,15 +119,12 @@ def test_an_ensemble_has_other_weights_of_the_same_size(model, entries):
 
 
 def test_a_saved_calibration_is_measured_as_it_is(model):
-    """It belongs to the mode it was made for: in another it might not even run."""
-    corrected = replace(model.settings, mean="frozen", corrections={"linear": (Gain(1.5),)})
+    corrected = replace(model.settings, corrections={"linear": (Gain(1.5),)})
     calibrated = model.with_changes(settings=corrected)
-    made = target.one_passes(calibrated, examples())
-    assert list(made) == [*MODES, CALIBRATED, AS_SAVED]
+    made = target.one_passes(calibrated, examples(), fitted=False)
+    assert list(made) == [CONVERTED, AS_SAVED]
     assert made[AS_SAVED] is calibrated
-    assert all(not made[name].settings.corrections for name in MODES)
-    (gain,) = made[CALIBRATED].settings.corrections["linear"]
-    assert (torch.as_tensor(gain.factor) != 1.5).all()
+    assert not made[CONVERTED].settings.corrections
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((5, 3), 1), ((5, 3), -1), ((2, 3, 4), 1)])
@@ -135,7 +140,7 @@ def test_runs_are_summed_up_as_the_baselines_do(shape, dim):
 
 
 def test_a_regression_model_has_moments_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(target, "one_passes", lambda *_: {})
+    monkeypatch.setattr(target, "one_passes", lambda *_, **__: {})
     made = make_contenders(small(task="regression"), examples(), tmp_path, passes=(3,), sizes=())
     assert [entry.name for entry in made] == [PLAIN, "MC-3, one batch", "MC-3, loop"]
     starts = [entry.run(lambda p: eager.start(p.graph, X, 1)) for entry in made]

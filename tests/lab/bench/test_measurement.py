@@ -31,7 +31,7 @@ def plan(**changes) -> Plan:
 
 @pytest.fixture
 def two_files(files, tmp_path):
-    return subject_of_files([files / "full.onnx", files / "lowrank.onnx"], tmp_path)
+    return subject_of_files([files / "full.onnx", files / "few.onnx"], tmp_path)
 
 
 def start(measured, wanted, **options) -> Bench:
@@ -45,13 +45,13 @@ def test_every_thread_count_and_batch_has_its_rows(two_files):
     assert parts == [2, 4, 6, 8, 8]
     assert {(r.threads, r.batch) for r in result.rows} == {(1, 1), (1, 3), (2, 1), (2, 3)}
     assert all(r.timing.ratio == 1 for r in result.rows if r.contender == "full")
-    row = result.row("lowrank", "onnxruntime", threads=2, batch=3)
+    row = result.row("few", "onnxruntime", threads=2, batch=3)
     assert row is not None
     assert row.timing.calls == 5
     figures = row.to_dict()
     assert figures["inputs_per_second"] == pytest.approx(3 / row.timing.p50)
     assert figures["minimum_ms"] <= figures["p50_ms"] <= figures["p99_ms"]
-    assert result.row("lowrank", "onnxruntime", batch=64) is None
+    assert result.row("few", "onnxruntime", batch=64) is None
     text = show_result(result)
     assert "threads 2, batch 3" in text
     assert "ONNX Runtime ms" in text
@@ -78,7 +78,7 @@ def test_what_fails_is_left_out_with_the_reason(two_files, files, tmp_path):
     two_files.contenders.append(Contender("broken", (Program(tmp_path / "b.onnx", None, fail),)))
     result = start(two_files, plan()).run()
     assert result.skipped == {"broken in ONNX Runtime": "no such op"}
-    assert [row.contender for row in result.rows] == ["full", "lowrank"]
+    assert [row.contender for row in result.rows] == ["full", "few"]
 
 
 def test_files_and_memory_are_held_against_the_first(two_files, files, monkeypatch):
@@ -87,7 +87,7 @@ def test_files_and_memory_are_held_against_the_first(two_files, files, monkeypat
     monkeypatch.setattr(meters, "can_measure_memory", lambda: True)
     first, second = start(two_files, plan(processes=1)).run().footprints
     assert (first.file_ratio, first.over_plain) == (1.0, 0)
-    sizes = [(files / name).stat().st_size for name in ("full.onnx", "lowrank.onnx")]
+    sizes = [(files / name).stat().st_size for name in ("full.onnx", "few.onnx")]
     assert second.file_ratio == sizes[1] / sizes[0]
     assert second.over_plain == 2_500
 
@@ -98,7 +98,7 @@ def test_energy_only_where_there_is_a_meter(two_files, monkeypatch):
     assert (result.energy, result.notes) == ([], ["no meter"])
     monkeypatch.setattr(meters, "find_meters", lambda: ([Meter("rail", lambda: 4.0)], ""))
     result = start(two_files, plan()).run()
-    assert [each["contender"] for each in result.energy] == ["full", "lowrank"]
+    assert [each["contender"] for each in result.energy] == ["full", "few"]
     assert all(each["watts"] == pytest.approx(4.0) for each in result.energy)
     assert "mJ per answer" in show_result(result)
 
@@ -110,7 +110,7 @@ def few(converted, examples, folder, **_):
     sampled = programs.all_masks(converted, examples, 30, folder / "sampled.onnx")
     return [
         Contender(PLAIN, (plain,)),
-        Contender("one pass, full", (ours,)),
+        Contender("one pass, moments", (ours,)),
         Contender("MC-30, one batch", (sampled,), random=True),
     ]
 
@@ -123,11 +123,11 @@ def test_the_command(files, tmp_path, capsys, monkeypatch):
     figures = json.loads(capsys.readouterr().out)
     assert {row["runtime"] for row in figures["rows"]} == {"eager", "onnxruntime"}
     names = {row["contender"] for row in figures["rows"]}
-    assert names == {PLAIN, "one pass, full", "MC-30, one batch"}
+    assert names == {PLAIN, "one pass, moments", "MC-30, one batch"}
     assert figures["skipped"] == {}
     assert json.loads((tmp_path / "out" / "bench.json").read_text()) == figures
     assert "files and memory" in (tmp_path / "out" / "bench.txt").read_text()
-    command = ["bench", str(files / "full.onnx"), str(files / "lowrank.onnx"), "--quick"]
+    command = ["bench", str(files / "full.onnx"), str(files / "few.onnx"), "--quick"]
     assert cli.main([*command, "--runtimes", "onnxruntime", "--batch", "2"]) == 0
     assert "threads 1, batch 2" in capsys.readouterr().out
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from onesigma.lab.bench import overhead
-from onesigma.lab.bench.contenders import CALIBRATED, MODES, PLAIN
+from onesigma.lab.bench.contenders import CONVERTED, FITTED, PLAIN
 from onesigma.lab.bench.result import Footprint, Result, Row
 from onesigma.lab.timing import Timing
 
@@ -17,38 +17,33 @@ def make_row(contender: str, runtime: str, ratio: float, *, batch: int = 1) -> R
 
 
 def make_result() -> Result:
-    full, lowrank, *_ = MODES
-    ratios = {PLAIN: 1.0, full: 2.3, lowrank: 1.3, CALIBRATED: 1.25, "MC-30, one batch": 46.0}
+    ratios = {PLAIN: 1.0, CONVERTED: 2.5, FITTED: 2.3, "MC-30, one batch": 46.0}
     found = Result("the paper's CNN", {"cpu": "a processor", "cores": 2, "load": 0.1})
     found.machine["runtimes"] = {"onnxruntime": "ONNX Runtime 1.0"}
     found.rows = [make_row(name, "onnxruntime", ratio) for name, ratio in ratios.items()]
-    found.rows.append(make_row(full, "eager", 3.0))
-    found.footprints = [Footprint(lowrank, "onnxruntime", 1_040, 1.04, 9_000_000, 1_500_000)]
+    found.rows.append(make_row(CONVERTED, "eager", 3.0))
+    found.footprints = [Footprint(FITTED, "onnxruntime", 1_040, 1.04, 9_000_000, 1_500_000)]
     return found
 
 
 def test_ratios_are_held_against_their_bars():
-    full, lowrank, *_ = MODES
-    found = {(r["runtime"], r["mode"]): r for r in overhead.ratios(make_result())}
-    assert len(found) == 4
-    assert [found["onnxruntime", mode]["met"] for mode in (full, lowrank, CALIBRATED)] == [
-        *(True, True, False)
-    ]
-    assert found["onnxruntime", full]["mc30_over_this"] == pytest.approx(20)
-    assert found["onnxruntime", full]["at_least_20"]
-    assert found["eager", full]["met"] is None
-    assert found["eager", full]["mc30_over_this"] is None
+    found = {(r["runtime"], r["form"]): r for r in overhead.ratios(make_result())}
+    assert len(found) == 3
+    assert [found["onnxruntime", form]["met"] for form in (CONVERTED, FITTED)] == [False, None]
+    assert found["onnxruntime", FITTED]["mc30_over_this"] == pytest.approx(20)
+    assert found["onnxruntime", FITTED]["at_least_20"]
+    assert not found["onnxruntime", CONVERTED]["at_least_20"]
+    assert found["eager", CONVERTED]["met"] is None
+    assert found["eager", CONVERTED]["mc30_over_this"] is None
 
 
 def test_what_misses_a_bar_is_profiled(monkeypatch):
-    full, lowrank, *_ = MODES
     rows = overhead.ratios(make_result())
-    next(r for r in rows if r["mode"] == full)["at_least_20"] = False
     entries = [SimpleNamespace(name=name, programs=[SimpleNamespace(path=None)]) for name in
-               (PLAIN, full, lowrank, CALIBRATED)]  # fmt: skip
+               (PLAIN, CONVERTED, FITTED)]  # fmt: skip
     monkeypatch.setattr(overhead, "profile", lambda path, inputs: [])
     measured = SimpleNamespace(inputs=lambda batch: (), contenders=entries)
-    assert set(overhead.profiles(rows, measured)) == {PLAIN, full, CALIBRATED}
+    assert set(overhead.profiles(rows, measured)) == {PLAIN, CONVERTED}
     for row in rows:
         row.update(met=True, at_least_20=True)
     assert overhead.profiles(rows, measured) == {}

@@ -452,21 +452,8 @@ def _conv(
 
 
 def _convolve(b: Builder, x: Value, weight: Array, bias: Array | None, window: Window) -> Value:
-    filters, depth = weight.shape[:2]
-    single = set(window.kernel) == set(window.strides) == {1} and not any(window.pads)
-    if single and (filters == 1 or (depth == 1 and x.shape[1] in (1, filters))):
-        return _pointwise(b, x, weight, bias)
-    shape = (1, filters, *window.counts(x.shape[2:]))
+    shape = (1, weight.shape[0], *window.counts(x.shape[2:]))
     return _add_layer(b, "Conv", x, shape, weight, bias, window)
-
-
-def _pointwise(b: Builder, x: Value, weight: Array, bias: Array | None) -> Value:
-    """One number per channel: a product, which a loop has room for, and perhaps a sum."""
-    result = b.elementwise("Mul", x, weight.reshape(-1, *weight.shape[2:]))
-    if weight.shape[0] == 1:
-        result = b.reduce("ReduceSum", result, [1])
-    shape = (-1, *[1] * (len(x.shape) - 2))
-    return result if bias is None else b.elementwise("Add", result, bias.reshape(shape))
 
 
 def _add_layer(

@@ -206,21 +206,7 @@ for _target, _entry in _SHORT.items():
 @writes(aten.mul.Tensor, aten.mul.Scalar)
 def _mul(w: Writer, a: Value, b: Input) -> str:
     w.require_one_dtype(a, b)
-    for field, scale in ((a, b), (b, a)):
-        if isinstance(field, Value) and isinstance(scale, Value) and _spreads(field, scale):
-            weight = scale.example.reshape(-1, *[1] * (field.rank - 1))
-            return w.op("Conv", field, w.constant(f"{scale.name}:filters", weight))
     return w.op("Mul", a, b)
-
-
-def _spreads(field: Value, scale: Value) -> bool:
-    """Whether one channel is multiplied by a constant for each of many.
-
-    That is a 1×1 convolution, which leaves its result in the layout of the other convolutions.
-    """
-    one_channel = 3 <= field.rank <= 5 and field.shape[1] == 1 and not field.constant
-    per_channel = scale.shape[1:] == (1,) * (field.rank - 2) and scale.shape[:1] > (1,)
-    return one_channel and scale.constant and per_channel
 
 
 def _add(kind: str, w: Writer, a: Input, b: Input, alpha: float = 1) -> str:

@@ -58,7 +58,7 @@ def overhead(figures: Figures) -> str:
     rows = [
         [
             runtime(row["runtime"]).title,
-            row["mode"].removeprefix("one pass, "),
+            row["form"].removeprefix("one pass, "),
             show_ratio(row["ratio"], row["noise"]),
             show_ratio(row["cpu_ratio"]),
             "" if row["bar"] is None else f"≤ {row['bar']:g}: {'yes' if row['met'] else '**no**'}",
@@ -66,7 +66,7 @@ def overhead(figures: Figures) -> str:
         ]
         for row in figures["ratios"]
     ]
-    header = ("runtime", "mode", "×", "cpu ×", "bar", "MC-30 over this")
+    header = ("runtime", "form", "×", "cpu ×", "bar", "MC-30 over this")
     return f"{where(figures)}\n\n{table(header, rows)}"
 
 

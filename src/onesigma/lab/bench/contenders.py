@@ -1,4 +1,4 @@
-"""Who is measured: the plain network, one pass in each mode, and what one pass stands in for.
+"""Who is measured: the plain network, one pass in each form, and what one pass stands in for.
 
 They are made of the paper's network or of a saved model; or they are ONNX files as they are.
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from onesigma.calibration.choice import fit_corrections
 from onesigma.conversion import assemble, convert, starting_corrections
-from onesigma.converted import Converted
+from onesigma.converted import MOMENTS, Converted
 from onesigma.errors import FileError, InputError, PackageError
+from onesigma.fitting import FEWEST, fit
 from onesigma.graph.flow import trace_noise
 from onesigma.lab.bench import programs
 from onesigma.lab.bench.programs import Program, behind_runs, class_dim_of, stored_program
@@ -31,15 +31,8 @@ Input = tuple[tuple[int, ...], str]
 
 PLAIN = "plain network"
 PASSES, SIZES = (3, 5, 10, 30), (3, 5, 10)
-FASTEST = "one pass, frozen + lowrank"
-# ``mean`` and ``variance`` of ``convert``, by name.
-MODES = {
-    "one pass, full": ("matched", "full"),
-    "one pass, lowrank": ("matched", "lowrank"),
-    "one pass, frozen + full": ("frozen", "full"),
-    FASTEST: ("frozen", "lowrank"),
-}
-CALIBRATED, AS_SAVED = f"{FASTEST}, calibrated", "one pass, as saved"
+# What ``convert`` gives, what ``fit`` gives, and the model itself if it is neither.
+CONVERTED, FITTED, AS_SAVED = "one pass, moments", "one pass, fitted", "one pass, as saved"
 
 
 @dataclass(frozen=True)
@@ -69,6 +62,7 @@ def make_contenders(
     *,
     passes: Sequence[int] = PASSES,
     sizes: Sequence[int] = SIZES,
+    fitted: bool = True,
 ) -> list[Contender]:
     """All that can be made of one model, the plain network first.
 
@@ -78,10 +72,11 @@ def make_contenders(
         folder: where files for the runtimes go.
         passes: of Monte Carlo, as one large batch and as a loop.
         sizes: of ensembles.
+        fitted: whether to fit one, which takes minutes.
     """
     dim = class_dim_of(converted)
     made = [Contender(PLAIN, (programs.plain(converted, examples, folder / "plain.onnx"),))]
-    for name, model in one_passes(converted, examples).items():
+    for name, model in one_passes(converted, examples, fitted=fitted).items():
         path = folder / f"{_slug(name)}.onnx"
         made.append(Contender(name, (programs.one_pass(model, examples, path),)))
     single = programs.one_mask(converted, examples, folder / "one_mask.onnx")
@@ -99,21 +94,25 @@ def make_contenders(
     return made + _apdeepsense(converted, examples, folder)
 
 
-def one_passes(converted: Converted, examples: tuple[Tensor, ...]) -> dict[str, Converted]:
-    """The same original in every mode, the fastest of them calibrated, and the model as it is."""
-    made = {name: _in_mode(converted, examples, *mode) for name, mode in MODES.items()}
-    if class_dim_of(converted) is not None and all(x.is_floating_point() for x in examples):
-        made[CALIBRATED] = _calibrate(made[FASTEST], examples)
+def one_passes(
+    converted: Converted, examples: tuple[Tensor, ...], *, fitted: bool = True
+) -> dict[str, Converted]:
+    """The same original as ``convert`` and as ``fit`` make it, and the model as it is."""
+    made = {CONVERTED: _as_converted(converted, examples)}
+    logits: Tensor = converted.source(*examples)[0]
+    real = all(x.is_floating_point() for x in examples)
+    fittable = class_dim_of(converted) is not None and logits.dim() == 2 and real
+    # A file holds no network to learn from.
+    if fitted and fittable and converted.own is not None:
+        made[FITTED] = _fit(converted.own.model, examples)
     if all(converted.settings.to_dict() != model.settings.to_dict() for model in made.values()):
         made[AS_SAVED] = converted
     return made
 
 
-def _in_mode(
-    converted: Converted, examples: tuple[Tensor, ...], mean: str, variance: str
-) -> Converted:
-    """As ``convert`` makes it, without calibration, which belongs to the mode it was made for."""
-    plain = replace(converted.settings, mean=mean, variance=variance, shift=None)
+def _as_converted(converted: Converted, examples: tuple[Tensor, ...]) -> Converted:
+    """In moments, without calibration."""
+    plain = replace(converted.settings, form=MOMENTS, keep_answer=False)
     prior = converted.input_var
     flow = trace_noise(converted.source, plain.rules, prior=prior is not None)
     start = starting_corrections(flow)
@@ -123,19 +122,11 @@ def _in_mode(
     return assemble(converted.source, examples, converted.report, settings, prior)
 
 
-def _calibrate(model: Converted, examples: tuple[Tensor, ...]) -> Converted:
-    """In the form, and at the cost, of what ``calibrate`` makes of real inputs.
-
-    It is not called itself, because on random inputs it might reject what it finds. The shift of
-    the logits changes nothing.
-    """
+def _fit(network: nn.Module, examples: tuple[Tensor, ...]) -> Converted:
+    """On random inputs, for its cost alone: whatever the first form is worth will do."""
     generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(16, *x.shape[1:], generator=generator).to(x) for x in examples]
-    classes = model.source(*examples)[0].shape[model.settings.class_dim]
-    found = fit_corrections(model, tuple(inputs), passes=10)
-    shift = torch.eye(classes, classes + 1)
-    settings = replace(model.settings, corrections=found, shift=shift)
-    return assemble(model.source, examples, model.report, settings, model.input_var)
+    inputs = [torch.randn(FEWEST, *x.shape[1:], generator=generator).to(x) for x in examples]
+    return fit(network, tuple(inputs), worth=1)
 
 
 def _apdeepsense(
@@ -192,6 +183,7 @@ def make_subject(
     *,
     passes: Sequence[int] = PASSES,
     sizes: Sequence[int] = SIZES,
+    fitted: bool = True,
 ) -> Subject:
     """What the command line names; ``folder`` is for files that runtimes need.
 
@@ -201,32 +193,31 @@ def make_subject(
         folder: where files go.
         passes: of Monte Carlo.
         sizes: of ensembles.
+        fitted: whether to fit one, which takes minutes; not of a saved model.
     """
+    given: Any = {"passes": passes, "sizes": sizes, "fitted": fitted}
     if not paths:
         example = torch.zeros(2, *INPUT_SHAPE)
-        return subject_of_model(
-            "the paper's CNN", convert(seeded_cnn(), example), folder, passes, sizes
-        )
+        return subject_of_model("the paper's CNN", convert(seeded_cnn(), example), folder, **given)
     kinds = {path.suffix for path in paths}
     if kinds == {".onnx"}:
         return subject_of_files(paths, folder)
     if kinds == {".safetensors"} and len(paths) == 1:
-        return subject_of_model(paths[0].name, load(paths[0]), folder, passes, sizes)
+        return subject_of_model(paths[0].name, load(paths[0]), folder, **given)
     raise InputError(
         "Pass one .safetensors file that onesigma.save wrote, or .onnx files, or nothing."
     )
 
 
-def subject_of_model(
-    name: str, model: Converted, folder: Path, passes: Sequence[int], sizes: Sequence[int]
-) -> Subject:
+def subject_of_model(name: str, model: Converted, folder: Path, **options: Any) -> Subject:
+    """``options`` are those of ``make_contenders``."""
     settings = model.settings
     if settings.input_shapes[0][0] is not None:
         raise InputError("This model fixes its batch; Monte Carlo as one batch needs an open one.")
     shapes = [tuple(n or 1 for n in shape[1:]) for shape in settings.input_shapes]
     taken = tuple(zip(shapes, settings.input_dtypes, strict=True))
     examples = tuple(torch.from_numpy(x) for x in _random(taken, 2))
-    entries = make_contenders(model, examples, folder, passes=passes, sizes=sizes)
+    entries = make_contenders(model, examples, folder, **options)
     return Subject(name, entries, taken)
 
 

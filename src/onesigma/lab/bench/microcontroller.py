@@ -1,9 +1,9 @@
 """What one pass costs on a microcontroller, over the plain network in the same C: JSON.
 
-Instructions on an emulated Cortex-M4 (exact, the same in every run), flash and RAM, for each mode
-of `convert`; how far the answers are from ONNX Runtime's, there and on an emulated ARM board; what
-weights in eight bits cost; and how fast the plain network's C is on this machine beside ONNX
-Runtime with one thread, interleaved.
+Instructions on an emulated Cortex-M4 (exact, the same in every run), flash and RAM, of what
+`convert` and what `fit` give; how far the answers are from ONNX Runtime's, there and on an emulated
+ARM board; what weights in eight bits cost; and how fast the plain network's C is on this machine
+beside ONNX Runtime with one thread, interleaved.
 
     python -m onesigma.lab.bench.microcontroller --output out/microcontroller.json [--steps]
 """
@@ -37,12 +37,7 @@ from onesigma.lab.demo import checkpoint
 from onesigma.lab.networks import INPUT_SHAPE, paper_cnn
 
 PASSES = 30
-# ``mean`` and ``variance`` of ``convert``, by name.
-MODES = {
-    "full": ("matched", "full"),
-    "lowrank": ("matched", "lowrank"),
-    "lowrank, frozen": ("frozen", "lowrank"),
-}
+INPUTS = 40  # no fewer, to fit on
 COMPILERS = {"-O3 -march=native": ("-O3", "-march=native"), "-O3": ("-O3",)}
 
 TIMER = """\
@@ -71,19 +66,19 @@ int main(void)
 
 def networks() -> Iterator[tuple[str, nn.Module, Tensor]]:
     """The watch network that the package ships; the paper's, of random weights."""
-    yield "watch", checkpoint.load().network, random_walk(16, watch.INPUT_SHAPE)
+    yield "watch", checkpoint.load().network, random_walk(INPUTS, watch.INPUT_SHAPE)
     torch.manual_seed(0)
-    yield "paper", paper_cnn(), torch.randn(16, *INPUT_SHAPE)
+    yield "paper", paper_cnn(), torch.randn(INPUTS, *INPUT_SHAPE)
 
 
 def write_all(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
-    """The plain network and each mode as ONNX."""
-    paths: dict[str, Path] = {}
-    for mode, (mean, variance) in MODES.items():
-        converted = onesigma.convert(network, x[:2], mean=mean, variance=variance)
-        paths.setdefault("plain", plain(converted, (x[:2],), folder / "plain.onnx").path)
-        paths[mode] = folder / f"{mode}.onnx"
-        onesigma.export(converted, paths[mode])
+    """The plain network and each form as ONNX; what is fitted is fitted for its cost alone."""
+    converted = onesigma.convert(network, x[:2])
+    paths = {"plain": plain(converted, (x[:2],), folder / "plain.onnx").path}
+    forms = {"moments": converted, "fitted": onesigma.fit(network, x, worth=1)}
+    for form, model in forms.items():
+        paths[form] = folder / f"{form}.onnx"
+        onesigma.export(model, paths[form])
     return paths
 
 
@@ -111,10 +106,10 @@ def on_board(
 
 
 def compare(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Any]:
-    """All modes beside the plain network."""
+    """All forms beside the plain network."""
     paths = write_all(network, x, folder)
-    rows = {mode: on_board(path, x, folder / "c")[0] for mode, path in paths.items()}
-    rows["lowrank, int8"] = on_board(paths["lowrank"], x, folder / "c", int8=True)[0]
+    rows = {form: on_board(path, x, folder / "c")[0] for form, path in paths.items()}
+    rows["fitted, int8"] = on_board(paths["fitted"], x, folder / "c", int8=True)[0]
     base = rows["plain"]
     for row in rows.values():
         for what in ("instructions", "flash", "arena"):

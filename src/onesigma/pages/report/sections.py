@@ -397,7 +397,7 @@ def show_assumptions(report: Report) -> Iterator[str]:
 
 def show_origin(found: Findings, command: str) -> Iterator[str]:
     settings = found.converted.settings
-    modes = f"mean {settings.mean}, variance {settings.variance}, {settings.task}"
+    modes = f"{settings.form}, {settings.task}"
     if settings.temperature is not None:
         modes += f", temperature {settings.temperature.value:.3f}"
     versions = f"onesigma {__version__}, torch {torch.__version__}, numpy {np.__version__}, "
