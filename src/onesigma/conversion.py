@@ -78,7 +78,7 @@ def convert(
     prepared = prepare(as_module(model), example_input, task, class_dim, prior=has_prior)
     source, prior = prepared.graph, _prior(input_std, prepared)
     settings = Settings(
-        task=task, dropout=dropout, draws=draws, sampling=sampling, **_inputs(prepared)
+        task=task, dropout=dropout, draws=draws, sampling=sampling, **describe_inputs(prepared)
     )
     rules = settings.rules
     _refuse_unsupported(prepared, rules, prior)
@@ -203,7 +203,8 @@ def _count_classes(logits: Tensor, class_dim: int) -> int:
     return logits.shape[class_dim]
 
 
-def _inputs(prepared: Prepared) -> dict[str, Any]:
+def describe_inputs(prepared: Prepared) -> dict[str, Any]:
+    """What ``Settings`` say of the inputs, and of the classes."""
     batch = [None] if prepared.dynamic_batch else [len(prepared.examples[0])]
     shapes = tuple((*batch, *x.shape[1:]) for x in prepared.examples)
     dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in prepared.examples)

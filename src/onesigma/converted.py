@@ -30,8 +30,9 @@ from onesigma.values.gaussian import Gaussian, Value
 # The captured network keeps this name inside the propagated one: its weights are "source.…" there.
 SOURCE = "source"
 Inputs = Tensor | tuple[Tensor, ...]
-# How uncertainty is carried: from op to op, or not at all and read off by a head.
-MOMENTS, ENERGY = "moments", "energy"
+# How uncertainty is carried: from op to op; or not at all, and read off by a head, which follows
+# layers that are adapted to it, or the original's own.
+MOMENTS, DISTILLED, ENERGY = "moments", "distilled", "energy"
 # Settings that older files have, and the one value of each that is left.
 _RETIRED = {"mean": "matched", "variance": "full", "shift": None}
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from onesigma.arguments import typed
 from onesigma.baselines.backbone import original_of
 from onesigma.calibration.choice import calibrate
-from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption
+from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
 from onesigma.calibration.distillation import distil, fit_energy
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
@@ -27,14 +27,15 @@ from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
 from onesigma.graph.prepare import prepare
 from onesigma.importers.keras import as_module
-from onesigma.report import Candidate, Closeness, Report, plain_report
+from onesigma.report import Candidate, Closeness, plain_report
 
 FEWEST = 40
-_MOST, _MOST_JUDGED = 500, 60  # inputs to learn from, and to judge by; more are left alone
-_ROWS = 6000  # to learn from, copies included
+_MOST, _MOST_JUDGED = 2000, 60  # inputs to learn from, and to judge by; more are left alone
+_ROWS = 12000  # to learn from, copies included
+_PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to learn from, and to compare with. A few of the latter, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
-_PASSES, _REFERENCE, _FEW = 8, 180, 30
+_PASSES, _REFERENCE, _FEW = 5, 180, 30
 CLEAN = "clean"
 
 
@@ -77,7 +78,9 @@ def fit(
     plain = _plain(model, tuple(x[:4] for x in given), class_dim)
     inputs = plain.check_inputs(given)
     _require_fittable(plain, inputs)
-    course = _Course(plain, inputs, [_without_generator(kind) for kind in corruptions], seed, progress)
+    course = _Course(
+        plain, inputs, [_without_generator(kind) for kind in corruptions], seed, progress
+    )
     forms: dict[str, Callable[[], Converted]] = {
         DISTILLED: lambda: _taught(plain, course, DISTILLED),
         MOMENTS: lambda: calibrate(
@@ -114,7 +117,9 @@ def _try_in_turn(
 def _plain(model: nn.Module, examples: tuple[Tensor, ...], class_dim: int | None) -> Converted:
     """The network as it was captured; what is missing is its uncertainty. It needs no rules."""
     prepared = prepare(as_module(model), examples, "classification", class_dim)
-    settings = Settings("classification", draws=0, sampling="", dropout="inverted", **describe_inputs(prepared))
+    settings = Settings(
+        "classification", draws=0, sampling="", dropout="inverted", **describe_inputs(prepared)
+    )
     # Noise that only training mode shows is taught like any other.
     carried = prepared.own is not None
     notes = [note for note in prepared.notes if not (carried and "NOT carried" in note)]
@@ -144,9 +149,15 @@ def _taught(plain: Converted, course: _Course, form: str) -> Converted:
     student = teach(plain.source, lesson, seed=course.seed, progress=course.progress)
     graph = as_graph(student, tuple(x[:4] for x in lesson.inputs), dynamic=True)
     settings = replace(plain.settings, form=form, keep_answer=form == ENERGY)
-    note = f"fitted to Monte Carlo of the original on {len(lesson.logits)} clean and corrupted inputs"
+    note = (
+        f"fitted to Monte Carlo of the original on {len(lesson.logits)} clean and corrupted inputs"
+    )
     report = plain.report.with_head(form, note)
     return Converted(graph, plain.source, report, settings, None, plain.own).eval()
+
+
+def _unchanged(x: Tensor, generator: torch.Generator) -> Tensor:
+    return x
 
 
 def _without_generator(kind: Callable[[Tensor], Tensor]) -> Corruption:
@@ -164,7 +175,8 @@ class _Course:
         seed: int,
         progress: Progress,
     ) -> None:
-        self.kinds, self.seed, self.progress = [*FITTED_ON.values(), *corruptions], seed, progress
+        self.seed, self.progress = seed, progress
+        self.kinds = [*FITTED_ON.values(), *corruptions, *[two_at_once] * _PAIRS]
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(inputs[0]), generator=generator)
         judged = min(_MOST_JUDGED, len(order) // 4)
@@ -179,17 +191,21 @@ class _Course:
             for name, each in exams.items()
         }
         if not any(bool(exam.reference.logits.var(1).any()) for exam in self.exams.values()):
-            raise NoRandomness("Dropout does not change the output: there is nothing to be unsure of.")
+            raise NoRandomness(
+                "Dropout does not change the output: there is nothing to be unsure of."
+            )
 
     def lesson(self) -> Lesson:
-        """The inputs and corrupted copies of them, as many as make a good number of rows."""
+        """So many rows in all, equally many of each kind; the first kind are clean inputs."""
         generator = torch.Generator().manual_seed(self.seed + 3)
-        copies = max(1, _ROWS // (len(self.examples[0]) * (1 + len(self.kinds))))
-        parts = [self.examples]
-        parts += [corrupt(self.examples, self.kinds, generator) for _ in range(copies)]
-        rows = tuple(torch.cat(each) for each in zip(*parts, strict=True))
-        count = 1 + copies * len(self.kinds)
-        return self.teacher.teach(rows, _PASSES, self.seed + 4, self.progress, count)
+        kinds, count = [_unchanged, *self.kinds], len(self.examples[0])
+        each, parts = -(-_ROWS // len(kinds)), []
+        for kind in kinds:
+            turns = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
+            rows = torch.cat(turns)[:each]
+            parts.append(corrupt([x[rows] for x in self.examples], [kind], generator))
+        inputs = tuple(torch.cat(part) for part in zip(*parts, strict=True))
+        return self.teacher.teach(inputs, _PASSES, self.seed + 4, self.progress, len(kinds))
 
     @torch.no_grad()
     def judge(self, name: str, made: Converted) -> Candidate:
@@ -213,7 +229,7 @@ class Exam:
         """D for each input, from groups of a few passes against the rest."""
         each = self.reference.logits.softmax(-1)
         total, count = each.sum(1), each.shape[1]
-        groups = [part.sum(1) for part in each.split(_FEW, 1) if part.shape[1] == _FEW]
+        groups = [part.sum(1) for part in torch.split(each, _FEW, 1) if part.shape[1] == _FEW]
         rest = [(total - part) / (count - _FEW) for part in groups]
         found = [divergences(a, b / _FEW) for a, b in zip(rest, groups, strict=True)]
         return torch.stack(found).mean(0) / (1 / _FEW + 1 / (count - _FEW))

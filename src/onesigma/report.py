@@ -173,7 +173,9 @@ def plain_report(module: fx.GraphModule, notes: Sequence[str]) -> Report:
     report = make_report(module, Flow(), RULES, notes)
     rates = {site.node: site.rate for site in report.sites}
     entries = [
-        replace(each, status="noise", note=f"p = {rates[each.node]:g}") if rates.get(each.node) else each
+        replace(each, status="noise", note=f"p = {rates[each.node]:g}")
+        if rates.get(each.node)
+        else each
         for each in report.entries
     ]
     return replace(report, entries=tuple(entries))

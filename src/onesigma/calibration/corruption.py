@@ -91,6 +91,36 @@ def shuffled_time(x: Tensor, g: Generator) -> Tensor:
     return torch.cat([pieces[i] for i in torch.randperm(len(pieces), generator=g)], -1)
 
 
+def stretched_time(x: Tensor, g: Generator) -> Tensor:
+    """Up to twice as fast or as slow; what is missing at the end begins again."""
+    last = x.shape[-1] - 1
+    if last < 1:
+        return x
+    speed = torch.exp((2 * _one(x, g) - 1) * math.log(2))
+    where = torch.arange(last + 1, device=x.device) * speed % last
+    before = where.long().expand_as(x)
+    share = where - where.floor()
+    return (1 - share) * x.gather(-1, before) + share * x.gather(-1, before + 1)
+
+
+def other_phases(x: Tensor, g: Generator) -> Tensor:
+    """The same spectrum, its phases moved by chance: a surrogate series (Theiler et al. 1992)."""
+    spectrum = torch.fft.rfft(x.float())
+    turn = _one(x, g) * math.pi * (2 * torch.rand(spectrum.shape, generator=g).to(x) - 1)
+    turned = spectrum * torch.polar(torch.ones_like(turn), turn)
+    surrogate: Tensor = torch.fft.irfft(turned, n=x.shape[-1])
+    return surrogate.to(x)
+
+
+def two_at_once(x: Tensor, g: Generator) -> Tensor:
+    """One kind after another, other ones for every few inputs."""
+    parts, kinds = [], list(FITTED_ON.values())
+    for part in torch.split(x, 16):
+        first, second = torch.randint(len(kinds), (2,), generator=g).tolist()
+        parts.append(kinds[second](kinds[first](part, g), g))
+    return torch.cat(parts)
+
+
 def turned_axes(x: Tensor, g: Generator) -> Tensor:
     """Some channels with the other sign, as of a sensor that is mounted another way."""
     return x * torch.where(torch.rand(_channels(x), generator=g) < 0.5, -1.0, 1.0).to(x)
@@ -105,7 +135,8 @@ def saturation(x: Tensor, g: Generator) -> Tensor:
     return torch.minimum(torch.maximum(x, -limit), limit)
 
 
-# What forms are fitted on, and what they are judged on besides: the last two are never fitted on.
+# What forms are fitted on, also two at once, and what they are judged on besides clean inputs: the
+# last two are never fitted on.
 FITTED_ON: dict[str, Corruption] = {
     "noise": noise,
     "gain": gain,
@@ -118,6 +149,8 @@ FITTED_ON: dict[str, Corruption] = {
     "dead channels": dead_channels,
     "swapped channels": swapped_channels,
     "shuffled time": shuffled_time,
+    "stretched time": stretched_time,
+    "other phases": other_phases,
     "turned axes": turned_axes,
 }
 JUDGED_ON: dict[str, Corruption] = {

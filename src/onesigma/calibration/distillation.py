@@ -1,19 +1,21 @@
 """Distillation: a student learns what Monte Carlo of the original says, without labels.
 
-    loss = KL(p_MC ‖ p) / N  +  λ₁ |m − m_MC|² / v_MC  +  λ₂ Σ (log v + s² / v) / 2
-           +  λ₃ (aleatoric − aleatoric_MC)² / N²
+    loss = KL(p_MC ‖ p) / N  +  λ₁ |m − m_MC|² / V_MC  +  λ₂ (log² (V / V_MC) + |v/V − v_MC/V_MC|²)
+           +  λ₃ ρ((aleatoric − aleatoric_MC) / N)
 
-m mean of the logits, v and s² the student's and Monte Carlo's variance of each. N is how far one
-pass is from Monte Carlo on inputs of that kind: 1/30 of it is what 30 passes reach, so that inputs
-the network is sure of count as much as others. Every term has its minimum at the true value even
-if a target is the noisy average of a few passes. So many inputs with few passes each teach more
-than the reverse.
+m, v mean and variance of the logits, V = Σ v, ρ Huber's loss. N is how far one pass is from Monte
+Carlo on inputs of that kind: 1/30 of it is what 30 passes reach, so that inputs the network is sure
+of count as much as others. The spread is compared by its logarithm, because a ratio to the
+student's own would teach too large a one, and a ratio to the few passes' too small. The KL has its
+minimum at the true value even if its target is the noisy average of a few passes. So many inputs
+with few passes each teach more than the reverse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -23,40 +25,48 @@ from torch.nn import functional as F
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.forms.student import Head, Student, as_features, without_dropout
+from onesigma.graph.capture import is_site
 
 HIDDEN = 32
-_STEPS, _BATCH = 1000, 64
-_LAYERS_RATE, _HEAD_RATE = 3e-3, 4e-3
-_MEAN, _VAR, _ALEATORIC = 0.3, 0.03, 0.02
+_STEPS, _BATCH = 1500, 64
+_LAYERS_RATE, _HEAD_RATE = 4e-3, 4e-3
+_MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
 
 
 @dataclass(frozen=True)
 class _Targets:
-    """What Monte Carlo says of each input; ``noise`` is the N of the loss."""
+    """What Monte Carlo says of each input; ``noise`` is the N of the loss.
+
+    ``floor`` is added to all variances, so that none is nearly 0.
+    """
 
     probs: Tensor
     mean: Tensor
     var: Tensor
     aleatoric: Tensor
     noise: Tensor
+    floor: Tensor
 
     @staticmethod
     def of(lesson: Lesson) -> _Targets:
-        logits = lesson.logits
-        spread = logits.var(1) + 1e-3 * logits.var(1).mean() + 1e-12  # so that none is nearly 0
-        noise = lesson.noise.clamp(min=1e-9)
-        return _Targets(lesson.probs, logits.mean(1), spread, lesson.aleatoric, noise)
+        logits, noise = lesson.logits, lesson.noise.clamp(min=1e-9)
+        var = logits.var(1)
+        floor = 1e-3 * var.mean() + 1e-12
+        return _Targets(lesson.probs, logits.mean(1), var + floor, lesson.aleatoric, noise, floor)
 
     def rows(self, index: Tensor) -> _Targets:
-        parts = (self.probs, self.mean, self.var, self.aleatoric, self.noise)
-        return _Targets(*(part[index] for part in parts))
+        parts = {name: part for name, part in vars(self).items() if part.dim()}
+        return replace(self, **{name: part[index] for name, part in parts.items()})
 
 
 def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progress) -> Student:
-    """A student whose layers are the network's, with weights of their own that learn too."""
+    """A student whose layers are the network's; those that noise reaches learn, too.
+
+    What no dropout reaches is computed as before.
+    """
     layers = without_dropout(source, energies=False)
-    weights = _own_weights(layers)
+    weights = _own_weights(layers, weights_behind_noise(source))
     # In units of each weight's size, so that one rate suits all.
     sizes = {name: w.square().mean().sqrt() + 1e-3 for name, w in weights.items()}
     moves = {name: torch.zeros_like(w).requires_grad_() for name, w in weights.items()}
@@ -68,7 +78,7 @@ def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progr
         inputs = tuple(x[rows] for x in lesson.inputs)
         return as_features(functional_call(layers, moved(), inputs))
 
-    student = _student(layers, lesson, seed, "layers")
+    student = _student(layers, lesson, seed)
     _train(student.head, read, [*moves.values()], lesson, seed, progress)
     with torch.no_grad():
         for name, weight in moved().items():
@@ -78,19 +88,36 @@ def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progr
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progress) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    student = _student(without_dropout(source, energies=True), lesson, seed, "source")
+    student = _student(without_dropout(source, energies=True), lesson, seed)
     with torch.no_grad():
-        chunks = zip(*(x.split(_BATCH) for x in lesson.inputs), strict=True)
+        chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
         parts = [student.read(*chunk) for chunk in chunks]
     logits, features = (torch.cat(each) for each in zip(*parts, strict=True))
     _train(student.head, lambda rows: (logits[rows], features[rows]), [], lesson, seed, progress)
     return student
 
 
-def _own_weights(layers: fx.GraphModule) -> dict[str, Tensor]:
-    """Copies in the place of the weights that are shared with the original."""
+def weights_behind_noise(source: fx.GraphModule) -> set[str]:
+    """The weights of ops that a dropout comes before; all weights, where no dropout is seen.
+
+    That is where noise is inside of an op, as in a recurrent layer.
+    """
+    behind = {node for node in source.graph.nodes if is_site(node)}
+    for node in source.graph.nodes:
+        if behind.intersection(node.all_input_nodes):
+            behind.add(node)
+    return {
+        str(node.target)
+        for node in source.graph.nodes
+        if node.op == "get_attr" and (not behind or behind.intersection(node.users))
+    }
+
+
+def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
+    """Copies of weights, in their place: they are shared with the original."""
     copies = {}
-    for name, weight in list(layers.named_parameters()):
+    for name in sorted(names & dict(layers.named_parameters()).keys()):
+        weight = layers.get_parameter(name)
         if weight.is_floating_point():
             owner, _, leaf = name.rpartition(".")
             own = nn.Parameter(weight.detach().clone(), requires_grad=False)
@@ -100,11 +127,11 @@ def _own_weights(layers: fx.GraphModule) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _student(layers: fx.GraphModule, lesson: Lesson, seed: int, name: str) -> Student:
+def _student(layers: fx.GraphModule, lesson: Lesson, seed: int) -> Student:
     logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)))
     with seeded(seed, 0, logits.device):
         head = Head(features.shape[1], logits.shape[1], HIDDEN).to(logits)
-    return Student(layers, head, name).eval()
+    return Student(layers, head).eval()
 
 
 def _train(
@@ -117,7 +144,10 @@ def _train(
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
     targets, rates = _Targets.of(lesson), [_HEAD_RATE, _LAYERS_RATE][: 2 if moves else 1]
-    groups = [{"params": list(head.parameters()), "weight_decay": 1e-4}, {"params": moves}]
+    groups: list[dict[str, Any]] = [
+        {"params": list(head.parameters()), "weight_decay": 1e-4},
+        {"params": moves},
+    ]
     optimiser = torch.optim.AdamW(groups[: len(rates)], weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, rates, total_steps=_STEPS, pct_start=0.2
@@ -143,9 +173,14 @@ def _batches(lesson: Lesson, progress: Progress) -> Iterator[Tensor]:
 
 def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
     divergence = F.kl_div(found["log_probs"], targets.probs, reduction="none").sum(-1)
-    of_mean = (found["mean"] - targets.mean).square().sum(1) / targets.var.sum(1)
-    var = found["var"] + 1e-3 * targets.var.mean()
-    of_var = 0.5 * (var.log() + targets.var / var).sum(1)
-    of_aleatoric = ((found["aleatoric"] - targets.aleatoric) / targets.noise).square()
+    var = found["var"] + targets.floor
+    own, theirs = var.sum(1), targets.var.sum(1)
+    of_mean = (found["mean"] - targets.mean).square().sum(1) / theirs
+    shape = var / own.unsqueeze(1) - targets.var / theirs.unsqueeze(1)
+    of_var = (own / theirs).log().square() + shape.square().sum(1)
+    # Not squared where it is large: the distances of single inputs have a long tail.
+    of_aleatoric = F.smooth_l1_loss(
+        found["aleatoric"] / targets.noise, targets.aleatoric / targets.noise, reduction="none"
+    )
     total = divergence / targets.noise + _MEAN * of_mean + _VAR * of_var
     return (total + _ALEATORIC * of_aleatoric).mean()

@@ -1,14 +1,14 @@
 """The student: the network's own layers, and a small head that says what Monte Carlo would say.
 
     a              = relu(U f + c)             f what the head reads
-    m, u, t, w     = V [z, a] + d              z the logits
+    m, u, t, w     = V [z, f, a] + d           z the logits
     mean, var      = z, u²
-    probs          = softmax(m / max(t, 1))
-    aleatoric      = H(probs) / max(w, 1)      H the entropy;  epistemic = H − aleatoric
+    probs          = softmax(m / (1 + |t|))
+    aleatoric      = H(probs) / (1 + |w|)      H the entropy;  epistemic = H − aleatoric
 
-All of it is fitted to Monte Carlo of the original (``calibration.distillation``). As a signal grows,
-m / t tends to a limit and w grows: as under dropout, where the spread grows with the logits. It
-needs no draws, a dozen small ops, and works for any layers, in two forms:
+All of it is fitted to Monte Carlo of the original (``calibration.distillation``). As the signal
+grows, m / t tends to a limit, and w grows: as under dropout, where the spread grows with the
+logits. That is a dozen small ops and no draws. It works for any layers, in two forms:
 
 distilled   the weights are adapted too, so that z is the mean under dropout; f is what the last
             linear layer reads. Nothing is added to the layers themselves.
@@ -28,8 +28,8 @@ from onesigma.prediction import OUTPUTS
 
 aten = torch.ops.aten
 
-# Sites with more channels than this are left out: they would be most of what the head weighs.
 MAX_CHANNELS = 512
+_FLATTENS = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 
 
 class Head(nn.Module):
@@ -39,43 +39,43 @@ class Head(nn.Module):
         super().__init__()
         self.classes = classes
         self.read = nn.Linear(features, hidden)
-        self.write = nn.Linear(classes + hidden, 3 * classes + 1)
+        self.write = nn.Linear(classes + features + hidden, 3 * classes + 1)
         weight, bias = self.write.weight.detach(), self.write.bias.detach()
         weight.zero_()
         weight[:classes, :classes] = torch.eye(classes)  # m starts as the logits
-        nn.init.normal_(weight[classes:, classes:], std=0.1 / hidden**0.5)
+        nn.init.normal_(weight[classes:, -hidden:], std=0.1 / hidden**0.5)
         bias.zero_()
-        bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 1.5
+        bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 0.5
         nn.init.zeros_(self.read.bias)
 
     def forward(self, logits: Tensor, features: Tensor) -> dict[str, Tensor]:
         """The fields of a prediction, and ``log_probs``."""
         count = self.classes
-        written = self.write(torch.cat([logits, torch.relu(self.read(features))], 1))
-        shrunk = written.narrow(1, 2 * count, count + 1).clamp(min=1)
+        hidden = torch.relu(self.read(features))
+        written = self.write(torch.cat([logits, features, hidden], 1))
+        shrunk = written.narrow(1, 2 * count, count + 1).abs() + 1
         log_probs = torch.log_softmax(written.narrow(1, 0, count) / shrunk.narrow(1, 0, count), 1)
         probs, root = log_probs.exp(), written.narrow(1, count, count)
         # Each term of the entropy has one sign; abs, because it takes one node less than a minus.
         entropy = (probs * log_probs).abs().sum(1)
         aleatoric = entropy / shrunk.select(1, count)
         return {
-            **{"mean": logits, "var": root * root, "probs": probs, "log_probs": log_probs},
-            **{"entropy": entropy, "aleatoric": aleatoric, "epistemic": entropy - aleatoric},
+            "mean": logits,
+            "var": root * root,
+            "probs": probs,
+            "log_probs": log_probs,
+            "entropy": entropy,
+            "aleatoric": aleatoric,
+            "epistemic": entropy - aleatoric,
         }
 
 
 class Student(nn.Module):
     """Layers with a head: what a converted network computes, by the same names."""
 
-    def __init__(self, layers: fx.GraphModule, head: Head, name: str) -> None:
+    def __init__(self, layers: fx.GraphModule, head: Head) -> None:
         super().__init__()
-        self.name, self.head = name, head
-        self.add_module(name, layers)
-
-    @property
-    def layers(self) -> fx.GraphModule:
-        layers: fx.GraphModule = getattr(self, self.name)
-        return layers
+        self.layers, self.head = layers, head
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         fields = self.head(*self.read(*inputs))
@@ -87,13 +87,13 @@ class Student(nn.Module):
 
 
 def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The logits, and what stands behind them: features as they are, energies of what is dropped."""
-    logits, features, *dropped = outputs
-    flat = [h * h for h in dropped if h.dim() == 2]
-    for rank in sorted({h.dim() for h in dropped if h.dim() > 2}):
-        pooled = [_pooled(h * h) for h in dropped if h.dim() == rank]
-        flat.append(torch.cat(pooled, 1).flatten(1))
-    return logits, torch.cat([features, torch.cat(flat, 1).sqrt()], 1) if flat else features
+    """The logits, and what the head reads: rows as they are, the energies of all else."""
+    logits, *read = outputs
+    flat = [h for h in read if h.dim() == 2]
+    for rank in sorted({h.dim() for h in read if h.dim() > 2}):
+        pooled = [_pooled(h * h) for h in read if h.dim() == rank]
+        flat.append(torch.cat(pooled, 1).flatten(1).sqrt())
+    return logits, torch.cat(flat, 1) if len(flat) > 1 else flat[0]
 
 
 def _pooled(h: Tensor) -> Tensor:
@@ -103,26 +103,38 @@ def _pooled(h: Tensor) -> Tensor:
 def without_dropout(source: fx.GraphModule, *, energies: bool) -> fx.GraphModule:
     """The network on the same weights, without its dropout.
 
-    It returns the logits, then what its last linear layer reads (the logits again, if there is
-    none), then, for ``energies``, what each dropout is given.
+    It returns the logits, then what its last linear layer reads, then, for ``energies``, what each
+    dropout is given.
     """
     plain, dropped = shared_copy(source), list[fx.Node]()
     for node in [n for n in plain.graph.nodes if is_site(n)]:
         before = node.args[0]
-        shape = before.meta["val"].shape
-        if energies and len(shape) > 1 and shape[1] <= MAX_CHANNELS:
-            dropped.append(before)
+        dropped.append(before)
         node.replace_all_uses_with(before)
         plain.graph.erase_node(node)
     output = plain.graph.output_node()
     logits: fx.Node = output.args[0][0]  # type: ignore[index, assignment]
-    output.args = ((logits, _read_by(logits), *dropped),)
+    read = dict.fromkeys([_read_by(logits), *(dropped if energies else [])])
+    output.args = ((logits, *(n for n in read if _is_readable(n) or n is logits)),)
     plain.graph.eliminate_dead_code()
     plain.recompile()
     return plain
 
 
 def _read_by(logits: fx.Node) -> fx.Node:
-    """What the linear layer that makes the logits reads, if that is one row for each input."""
-    layer: fx.Node = logits.args[0] if logits.target is aten.linear.default else logits  # type: ignore[assignment]
-    return layer if layer.meta["val"].dim() == 2 else logits
+    """What the linear layer that makes the logits reads; the logits, if there is no such layer.
+
+    A long row that was flattened is read before it was: the energy of each channel.
+    """
+    if logits.target is not aten.linear.default:
+        return logits
+    row: fx.Node = logits.args[0]  # type: ignore[assignment]
+    while not _is_readable(row) and row.target in _FLATTENS:
+        row = row.args[0]  # type: ignore[assignment]
+    return row if _is_readable(row) else logits
+
+
+def _is_readable(node: fx.Node) -> bool:
+    """Whether it has a batch, and not too many channels: they would be most of what is weighed."""
+    shape = node.meta["val"].shape
+    return len(shape) > 1 and shape[1] <= MAX_CHANNELS

@@ -21,15 +21,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import onesigma
+from onesigma.calibration.observation import silent
+from onesigma.calibration.teacher import Teacher
 
 FEW = 30
 _PARTS = 4
 _RESAMPLED = 2000
-# Rows at once: their activations stay in the cache.
-_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -79,15 +78,9 @@ def make_reference(logits: Tensor) -> Reference:
     return Reference(probs, logits.double().std(0), noise, len(logits))
 
 
-def noisy_logits(network: nn.Module, x: Tensor, passes: int, seed: int) -> Tensor:
+def noisy_logits(teacher: Teacher, x: Tensor, passes: int, seed: int) -> Tensor:
     """The logits of Monte Carlo of the user's own network: (passes, inputs, classes)."""
-    monte_carlo = onesigma.mc_dropout(network, passes, max_rows=_ROWS)
-    parts = []
-    for start in range(0, len(x), _ROWS):
-        # Masks of their own for each part; the network is captured once.
-        monte_carlo = replace(monte_carlo, seed=10_000 * seed + start)
-        parts.append(torch.cat(list(monte_carlo.samples(x[start : start + _ROWS]))))
-    return torch.cat(parts, 1)
+    return teacher.teach((x,), passes, seed, silent).logits.transpose(0, 1)
 
 
 def compare(

@@ -21,9 +21,9 @@ LEFT_OUT = {"unet_small": "it answers with a map of logits, which fit does not t
 class Settings:
     """How much is measured. What was measured with others is measured again."""
 
-    fit: int = 400  # unlabelled training inputs
-    inputs: int = 200  # test inputs
-    passes: int = 1000  # of the reference
+    fit: int = 800  # unlabelled inputs, of training and validation
+    inputs: int = 60  # test inputs
+    passes: int = 400  # of the reference
     repeats: int = 300
     seconds: float = 3.0  # at most, for one method in one runtime
     processes: int = 3  # that are asked for their memory
@@ -108,7 +108,7 @@ def show(found: Sequence[Measured], settings: Settings) -> str:
 
 
 _NOTE = """\
-Fitted on {fit} unlabelled training inputs, compared on {inputs} test inputs of each kind.
+Fitted on {fit} unlabelled inputs of training and validation, compared on {inputs} test inputs of each kind.
 ONNX ×, PyTorch ×, MC-30 ×: time of one input over the plain network's, one thread, in turn;
 MC-30 is one batch in ONNX Runtime. file ×, MB: size of the ONNX file over the plain one's, and
 memory at the peak beyond its. Then, for each kind of input, the passes of Monte Carlo that are as
