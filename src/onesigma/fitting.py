@@ -31,7 +31,7 @@ from onesigma.report import Candidate, Closeness, plain_report
 
 FEWEST = 40
 _MOST, _MOST_JUDGED = 2000, 60  # inputs to learn from, and to judge by; more are left alone
-_ROWS = 12000  # to learn from, copies included
+ROWS = 12000  # to learn from, copies included
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to learn from, and to compare with. A few of the latter, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
@@ -109,7 +109,7 @@ def _try_in_turn(
         candidate = course.judge(name, made)
         if budget is None or candidate.cost <= budget:
             tried.append((candidate, made))
-            if candidate.worst.passes >= worth:
+            if candidate.is_worth(worth):
                 break
     return _chosen(tried, worth, budget, refusals)
 
@@ -199,7 +199,7 @@ class _Course:
         """So many rows in all, equally many of each kind; the first kind are clean inputs."""
         generator = torch.Generator().manual_seed(self.seed + 3)
         kinds, count = [_unchanged, *self.kinds], len(self.examples[0])
-        each, parts = -(-_ROWS // len(kinds)), []
+        each, parts = -(-ROWS // len(kinds)), []
         for kind in kinds:
             turns = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
             rows = torch.cat(turns)[:each]
@@ -276,11 +276,11 @@ def _chosen(
     """The first that is worth it, else the closest, with a warning."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-    best = max(tried, key=lambda pair: min(pair[0].worst.passes, worth))
+    best = max(tried, key=lambda pair: (pair[0].is_worth(worth), pair[0].worst.passes))
     candidate, made = best
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
-    if worst.passes < worth:
+    if not candidate.is_worth(worth):
         notes.append(
             f"WARNING: no form is worth {worth} passes here. The closest, {candidate.form}, is "
             f"worth {worst.passes:.0f} on its worst kind of input ({worst.kind})"

@@ -72,6 +72,10 @@ class Candidate:
         """The kind of input on which it is worth fewest passes."""
         return min(self.kinds, key=lambda each: each.passes)
 
+    def is_worth(self, passes: int) -> bool:
+        """Whether it is as close as so many passes on each kind of input, within the error."""
+        return all(each.passes + each.error >= passes for each in self.kinds)
+
     @staticmethod
     def from_dict(content: dict[str, Any]) -> Candidate:
         kinds = tuple(Closeness(**each) for each in content["kinds"])

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON
+from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, two_at_once
 from onesigma.calibration.teacher import corrupt
 
 SHAPES = [(9, 6, 40), (9, 1, 24, 30), (9, 2, 3, 50), (9, 1, 8, 8), (9, 30)]
-KINDS = FITTED_ON | JUDGED_ON
+KINDS = FITTED_ON | JUDGED_ON | {"two at once": two_at_once}
 
 
 def inputs(shape: tuple[int, ...]) -> torch.Tensor:

@@ -25,10 +25,11 @@ from torch.nn import functional as F
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.forms.student import Head, Student, as_features, without_dropout
-from onesigma.graph.capture import is_site
+from onesigma.graph.capture import is_site, shared_copy
+from onesigma.graph.join_norms import join_norms
 
 HIDDEN = 32
-_STEPS, _BATCH = 1500, 64
+STEPS, _BATCH = 1500, 64
 _LAYERS_RATE, _HEAD_RATE = 4e-3, 4e-3
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
@@ -65,8 +66,12 @@ def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progr
 
     What no dropout reaches is computed as before.
     """
-    layers = without_dropout(source, energies=False)
-    weights = _own_weights(layers, weights_behind_noise(source))
+    joined = shared_copy(source)
+    join_norms(joined)
+    layers = without_dropout(joined, energies=False)
+    weights = _own_weights(layers, weights_behind_noise(joined))
+    # Without gradients: all other weights are the user's own.
+    fixed = {name: weight.detach() for name, weight in layers.named_parameters()}
     # In units of each weight's size, so that one rate suits all.
     sizes = {name: w.square().mean().sqrt() + 1e-3 for name, w in weights.items()}
     moves = {name: torch.zeros_like(w).requires_grad_() for name, w in weights.items()}
@@ -76,7 +81,7 @@ def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progr
 
     def read(rows: Tensor) -> tuple[Tensor, Tensor]:
         inputs = tuple(x[rows] for x in lesson.inputs)
-        return as_features(functional_call(layers, moved(), inputs))
+        return as_features(functional_call(layers, fixed | moved(), inputs))
 
     student = _student(layers, lesson, seed)
     _train(student.head, read, [*moves.values()], lesson, seed, progress)
@@ -150,7 +155,7 @@ def _train(
     ]
     optimiser = torch.optim.AdamW(groups[: len(rates)], weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, rates, total_steps=_STEPS, pct_start=0.2
+        optimiser, rates, total_steps=STEPS, pct_start=0.2
     )
     with torch.enable_grad(), seeded(seed, 1, lesson.logits.device):
         for rows in _batches(lesson, progress):
@@ -167,7 +172,7 @@ def _batches(lesson: Lesson, progress: Progress) -> Iterator[Tensor]:
     count = len(lesson.logits)
     often = torch.ones(count)
     often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
-    for _ in progress(range(_STEPS)):
+    for _ in progress(range(STEPS)):
         yield torch.multinomial(often, _BATCH, replacement=True)
 
 

@@ -66,16 +66,6 @@ def test_the_std_ratio_is_a_median():
     assert found["a"].std_ratio == pytest.approx(2)
 
 
-def test_each_part_of_the_inputs_has_masks_of_its_own():
-    x = torch.ones(40, 3)
-    network = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2)).eval()
-    found = closeness.noisy_logits(network, x, 20, seed=1)
-    assert found.shape == (20, 40, 2)
-    assert torch.equal(found, closeness.noisy_logits(network, x, 20, seed=1))
-    assert not torch.equal(found[:, :8], found[:, 32:])
-    assert not torch.equal(found, closeness.noisy_logits(network, x, 20, seed=2))
-
-
 def small_splits() -> Splits:
     inputs = torch.randn(20, *SHAPE, generator=torch.Generator().manual_seed(0))
     split = Split(inputs, torch.zeros(20).long(), torch.zeros(20).long())

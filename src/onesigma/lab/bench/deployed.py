@@ -2,10 +2,11 @@
 
     python -m onesigma.lab.bench.deployed --data-root ../shared/data
 
-One network after the other: fitted on unlabelled inputs, half of them of the training set and half
-of the validation set; compared with Monte Carlo of the original on TEST inputs, clean and shifted (``closeness``); timed in turn with its plain network and
-with Monte Carlo as one batch. Each result is kept as it comes: give the same command again to
-continue an interrupted run. In the end there are a table, a JSON file and a picture.
+One network after the other: fitted on unlabelled inputs, half of the training set and half of the
+validation set; compared with Monte Carlo of the original on TEST inputs, clean and shifted
+(``closeness``); timed in turn with its plain network and with Monte Carlo as one batch. Each result
+is kept as it comes: give the same command again to continue an interrupted run. In the end there
+are a table, a JSON file and a picture.
 """
 
 from __future__ import annotations
@@ -74,16 +75,7 @@ def measure(
     """Fit one network, compare it and time it."""
     network.eval()
     generator = torch.Generator().manual_seed(0)
-    half = settings.fit // 2
-    *unlabelled, x = (
-        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
-        for split, count in (
-            (data.train, half),
-            (data.validation, half),
-            (data.test, settings.inputs),
-        )
-    )
-    learnt = torch.cat(unlabelled)
+    learnt, x = _draw_inputs(data, settings, generator)
     _say(f"{name}: fit")
     start = time.perf_counter()
     ready = onesigma.fit(network, learnt, seed=0)
@@ -108,6 +100,19 @@ def measure(
         1e6 * eager[PLAIN].minimum,
         time_in_onnxruntime(name, models, x, settings).to_dict(),
     )
+
+
+def _draw_inputs(
+    data: Splits, settings: Settings, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Inputs to fit on, of two sets, and inputs to compare on."""
+    half = settings.fit // 2
+    counts = ((data.train, half), (data.validation, half), (data.test, settings.inputs))
+    *learnt, x = (
+        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
+        for split, count in counts
+    )
+    return torch.cat(learnt), x
 
 
 @torch.no_grad()

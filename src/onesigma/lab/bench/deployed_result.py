@@ -108,7 +108,8 @@ def show(found: Sequence[Measured], settings: Settings) -> str:
 
 
 _NOTE = """\
-Fitted on {fit} unlabelled inputs of training and validation, compared on {inputs} test inputs of each kind.
+Fitted on {fit} unlabelled inputs of training and validation sets, compared on {inputs} test inputs
+of each kind.
 ONNX ×, PyTorch ×, MC-30 ×: time of one input over the plain network's, one thread, in turn;
 MC-30 is one batch in ONNX Runtime. file ×, MB: size of the ONNX file over the plain one's, and
 memory at the peak beyond its. Then, for each kind of input, the passes of Monte Carlo that are as

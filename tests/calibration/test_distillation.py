@@ -1,0 +1,86 @@
+"""What a student learns, and what it leaves alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from onesigma.baselines.backbone import original
+from onesigma.calibration.distillation import distil, fit_energy, weights_behind_noise
+from onesigma.calibration.observation import silent
+from onesigma.calibration.teacher import Lesson, Teacher
+from onesigma.graph.prepare import prepare
+
+X = torch.randn(600, 8, generator=torch.Generator().manual_seed(0))
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(3)
+    layers = [nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 16), nn.ReLU()]
+    last = nn.Linear(16, 3)
+    nn.init.normal_(last.weight, std=3.0)  # answers that dropout changes
+    return nn.Sequential(*layers, nn.Dropout(0.4), last).eval()
+
+
+def taught(model: nn.Module, passes: int = 8) -> tuple[torch.fx.GraphModule, Lesson]:
+    graph = prepare(model, X[:4], "classification", None).graph
+    asked = Teacher(original(model, (X[:4],), "classification", None), (X[:4],))
+    return graph, asked.teach((X,), passes, 0, silent)
+
+
+def test_only_weights_behind_a_dropout_learn():
+    graph, _ = taught(network(), 1)
+    assert weights_behind_noise(graph) == {"3.weight", "3.bias", "6.weight", "6.bias"}
+    plain = prepare(nn.Sequential(nn.Linear(8, 3)).eval(), X[:4], "classification", None).graph
+    assert weights_behind_noise(plain) == {"0.weight", "0.bias"}
+
+
+@pytest.mark.parametrize("learn", [distil, fit_energy])
+def test_it_comes_close_to_monte_carlo_and_leaves_the_model_alone(learn):
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    graph, lesson = taught(model)
+    student = learn(graph, lesson, seed=0, progress=silent)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    unseen = torch.randn(200, 8, generator=torch.Generator().manual_seed(9))
+    asked = Teacher(original(model, (X[:4],), "classification", None), (X[:4],))
+    truth = asked.teach((unseen,), 1000, 7, silent)
+    with torch.no_grad():
+        mean, var, probs, _, aleatoric, _ = student(unseen)
+        logits = model(unseen)
+
+    def distance(q: torch.Tensor) -> float:
+        return float((truth.probs * (truth.probs / q).log()).sum(1).mean())
+
+    assert distance(probs) < distance(logits.softmax(1)) / 5
+    ratio = var.sqrt().mean(1) / truth.logits.std(1).mean(1)
+    assert 0.85 < float(ratio.median()) < 1.15
+    assert float((aleatoric - truth.aleatoric).abs().mean()) < 0.05
+    assert torch.equal(mean, logits) is (learn is fit_energy)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("learn", [distil, fit_energy])
+def test_it_learns_moments_that_are_known_exactly(learn):
+    """One dropout before one layer: the logits are W h + b with variance h² p/q Wᵀ²."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3)).eval()
+    graph, lesson = taught(model)
+    student = learn(graph, lesson, seed=0, progress=silent)
+    unseen = torch.randn(100, 8, generator=torch.Generator().manual_seed(9))
+    found_mean, found_var, *_ = student(unseen)
+    hidden = model[1](model[0](unseen)).square()
+    var = hidden @ model[3].weight.square().T * 0.4 / 0.6
+    assert (found_mean - model(unseen)).square().mean() < var.mean() / 20  # the error of 20 passes
+    ratio = (found_var.sum(1) / var.sum(1)).sqrt()
+    assert 0.85 < float(ratio.median()) < 1.15
+
+
+def test_the_same_seed_gives_the_same_student():
+    graph, lesson = taught(network(), 2)
+    first, second = (distil(graph, lesson, seed=5, progress=silent) for _ in range(2))
+    for a, b in zip(first(X[:3]), second(X[:3]), strict=True):
+        assert torch.equal(a, b)
