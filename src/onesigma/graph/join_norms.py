@@ -29,12 +29,9 @@ def join_norms(module: fx.GraphModule) -> int:
         if layer is None or not _joins(layer, norm):
             continue
         weight, bias = layer.args[_WEIGHT], (*layer.args, None)[_BIAS]
-        gamma, beta, mean, var = (_tensor(module, node) for node in norm.args[1:5])
-        assert mean is not None
-        assert var is not None
-        new = fuse_conv_bn_weights(  # type: ignore[no-untyped-call]
-            _tensor(module, weight), _tensor(module, bias), mean, var, norm.args[7], gamma, beta
-        )
+        tensors: Any = [_tensor(module, node) for node in (weight, bias, *norm.args[1:5])]
+        w, b, gamma, beta, mean, var = tensors
+        new = fuse_conv_bn_weights(w, b, mean, var, norm.args[7], gamma, beta)
         nodes = []
         for kind, tensor in zip(("weight", "bias"), new, strict=True):
             name = f"{norm.name}_{kind}"
