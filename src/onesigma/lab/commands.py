@@ -36,7 +36,13 @@ def _run_demo(args: argparse.Namespace) -> None:
         trained = checkpoint.train(path=args.output / "watch.safetensors")
     else:
         trained = checkpoint.load()
-    result, converted = figures.run(trained, repeats=10 if args.quick else 50)
+    if not args.quiet:
+        print("fit asks Monte Carlo of the network, and learns what it says", file=sys.stderr)
+    result, converted = figures.run(
+        trained,
+        repeats=10 if args.quick else 50,
+        progress=lambda steps: command.show_progress(steps, "fit"),
+    )
     picture = figures.draw(result, args.output)
     if args.json:
         command.print_json(result.to_dict())

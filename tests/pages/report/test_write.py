@@ -10,6 +10,7 @@ from pages.report.small_reports import COST, HOSTILE, PASSES, labelled, regressi
 
 from onesigma.errors import FileError
 from onesigma.pages.report.write import report_page, write
+from onesigma.report import Candidate, Closeness
 
 WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 
@@ -25,6 +26,18 @@ def test_it_is_well_formed_and_alone(text: str) -> None:
     assert {a[1:] for a in read.addresses if a.startswith("#")} <= set(read.names)
     assert len(read.names) == len(set(read.names))
     assert not re.findall(r"url\(|@import|<script|<link|http", text)
+
+
+def test_what_fit_tried_is_told(text: str) -> None:
+    assert "What fit tried" not in text
+    found = labelled()
+    kinds = (Closeness("clean", 0.001, 123.4, 5.6, 0.98), Closeness("noise", 0.01, 45.6, 7.8, 0.9))
+    tried = (Candidate("distilled", 1.08, kinds, chosen=True), Candidate("moments", 7.65, kinds))
+    report = replace(found.converted.report, candidates=tried)
+    fitted = replace(found, converted=found.converted.with_changes(report=report))
+    said = " ".join(" ".join(Page(report_page(fitted)).words).split())
+    assert "What fit tried" in said
+    assert "distilled, chosen 1.08 123 ± 6 46 ± 8 0.98 moments 7.65" in said
 
 
 def test_it_says_how_it_was_made(text: str) -> None:

@@ -1,7 +1,7 @@
-"""``onesigma demo``: a real smartwatch network, converted and compared with Monte Carlo.
+"""``onesigma demo``: a real smartwatch network, fitted and compared with Monte Carlo.
 
-Three methods on people the network never saw: the plain network, one pass of the converted one,
-and 30 passes of Monte-Carlo dropout. All three are the same trained weights.
+Three methods on people the network never saw: the plain network, one pass of what ``fit`` made of
+it, and 30 passes of Monte-Carlo dropout.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from torch import Tensor
 from onesigma import metrics
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
-from onesigma.conversion import convert
+from onesigma.calibration.observation import Progress, silent
 from onesigma.converted import Converted
+from onesigma.fitting import fit
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk, white_noise
 from onesigma.lab.demo.checkpoint import Checkpoint
@@ -61,13 +62,16 @@ class Result:
         return {"test_windows": self.test_windows, "rows": [asdict(row) for row in self.rows]}
 
 
-def run(checkpoint: Checkpoint, *, repeats: int = 50, seed: int = 0) -> tuple[Result, Converted]:
-    """Convert the network, predict with each method, measure."""
+def run(
+    checkpoint: Checkpoint, *, repeats: int = 50, seed: int = 0, progress: Progress = silent
+) -> tuple[Result, Converted]:
+    """Fit the network, predict with each method, measure."""
     data, network = watch.load(), checkpoint.network.eval()
-    converted = convert(network, data.test.inputs[:2])
+    unlabelled = torch.cat([data.train.inputs, data.validation.inputs])
+    ready = fit(network, unlabelled, progress=progress)
     methods: dict[str, Method] = {
         PLAIN: backbone(network),
-        "one pass": converted,
+        "one pass": ready,
         "MC dropout, 30": mc_dropout(network, 30),
     }
     form = (FOREIGN, watch.INPUT_SHAPE, seed)
@@ -83,7 +87,7 @@ def run(checkpoint: Checkpoint, *, repeats: int = 50, seed: int = 0) -> tuple[Re
     labels = data.test.labels.numpy()
     rows = tuple(_row(name, p, labels, times[name].ratio) for name, p in predictions.items())
     densities = [(name, _densities(p, labels)) for name, p in predictions.items()]
-    return Result(rows, len(labels), densities), converted
+    return Result(rows, len(labels), densities), ready
 
 
 def _row(name: str, predictions: dict[str, Prediction], labels: Any, time_ratio: float) -> Row:

@@ -54,6 +54,22 @@ def show_fidelity(audit: Audit) -> Iterator[str]:
     yield _explain(TERMS["audit"])
 
 
+def show_candidates(report: Report) -> Iterator[str]:
+    """Each form that ``fit`` tried: its cost, and how many passes it is worth on which inputs."""
+    kinds = [kind.kind for kind in report.candidates[0].kinds]
+    rows = [
+        [
+            f"{each.form}, chosen" if each.chosen else each.form,
+            f"{each.cost:.2f}",
+            *(f"{kind.passes:.0f} ± {kind.error:.0f}" for kind in each.kinds),
+            f"{each.kinds[0].std_ratio:.2f}",
+        ]
+        for each in report.candidates
+    ]
+    head = ("form", "time ÷ plain, PyTorch", *kinds, "spread ÷ Monte Carlo’s, clean")
+    yield f"<p>{TEXTS['candidates']}</p>{table(head, rows)}"
+
+
 def _explain(terms: dict[str, str]) -> str:
     pairs = ((name, escape(text)) for name, text in terms.items())
     return folded("What these figures mean", facts(pairs, "terms"))

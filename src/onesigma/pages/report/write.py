@@ -1,6 +1,6 @@
 """The page: all parts in their order, in one file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +10,7 @@ from onesigma.pages.report import sections
 from onesigma.pages.report.diagram import show_graph
 from onesigma.pages.report.findings import OURS, Cost, Findings
 from onesigma.pages.report.words import LIMITS
+from onesigma.report import Report
 from onesigma.storage.atomic import replacing
 
 
@@ -28,9 +29,10 @@ def write(
 def report_page(found: Findings, *, cost: Cost | str | None = None, command: str = "") -> str:
     style = files("onesigma.pages.report").joinpath("report.css").read_text(encoding="utf-8")
     converted = found.converted
-    parts = {
+    parts: dict[str, tuple[str, Iterable[str]]] = {
         "graph": ("What was converted", show_graph(found)),
         "fidelity": ("Is it what Monte Carlo would say?", sections.show_fidelity(found.audit)),
+        **_fitted(converted.report),
         "answers": ("How good are answers and uncertainty?", sections.show_answers(found)),
         "inputs": ("Most and least certain inputs", sections.show_inputs(found)),
         "cost": ("What it costs", sections.show_cost(converted, cost or "not measured")),
@@ -50,6 +52,13 @@ def report_page(found: Findings, *, cost: Cost | str | None = None, command: str
     top = f'{_header(found)}<div class="cards headlines">{cards}</div>'
     title = f"{found.name}: answers and uncertainty"
     return page(title, [f"<main>{top}{body}</main>"], style=style)
+
+
+def _fitted(report: Report) -> dict[str, tuple[str, Iterator[str]]]:
+    """A part about the forms that were tried, for a network that was fitted."""
+    if not report.candidates:
+        return {}
+    return {"forms": ("What fit tried", sections.show_candidates(report))}
 
 
 def _header(found: Findings) -> str:
