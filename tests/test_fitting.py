@@ -59,8 +59,8 @@ def test_the_report_shows_every_candidate(ready):
         CLEAN,
         "noise",
         "walk",
-        "reversed time",
         "saturation",
+        "spikes",
     }
     assert "(chosen)" in str(report)
     assert "WARNING" not in str(report)

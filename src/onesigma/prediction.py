@@ -56,8 +56,11 @@ class Prediction(Answer[Tensor]):
 
 def hide_rows(prediction: Prediction, inputs: Sequence[Tensor]) -> Prediction:
     """NaN in place of every number of a row whose input holds NaN or infinity."""
+    floating = [x for x in inputs if x.is_floating_point()]
+    if _are_finite(floating):
+        return prediction
     # 0 or NaN for each row, to be added: there is no branch, so that it can be compiled.
-    marks = [(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in inputs if x.is_floating_point()]
+    marks = [(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in floating]
 
     def hide(value: Any) -> Any:
         for mark in marks if isinstance(value, Tensor) else ():
@@ -66,6 +69,16 @@ def hide_rows(prediction: Prediction, inputs: Sequence[Tensor]) -> Prediction:
         return value
 
     return Prediction(**{f.name: hide(getattr(prediction, f.name)) for f in fields(prediction)})
+
+
+def _are_finite(inputs: Sequence[Tensor]) -> bool:
+    """Whether a quick look at the sums says so; False where values cannot be looked at."""
+    if torch.compiler.is_compiling() or not all(x.is_cpu for x in inputs):
+        return False
+    try:
+        return all(bool(torch.isfinite(x.sum())) for x in inputs)
+    except RuntimeError:  # under vmap, or while it is traced
+        return False
 
 
 torch.export.register_dataclass(Prediction)

@@ -135,6 +135,12 @@ def saturation(x: Tensor, g: Generator) -> Tensor:
     return torch.minimum(torch.maximum(x, -limit), limit)
 
 
+def spikes(x: Tensor, g: Generator) -> Tensor:
+    """One value in fifty far outside, as of a loose contact."""
+    far = 8 * _std(x) * torch.where(torch.rand(x.shape, generator=g) < 0.5, -1.0, 1.0).to(x)
+    return torch.where(torch.rand(x.shape, generator=g).to(x) < 0.02, far, x)
+
+
 # What forms are fitted on, also two at once, and what they are judged on besides clean inputs: the
 # last two are never fitted on.
 FITTED_ON: dict[str, Corruption] = {
@@ -152,10 +158,11 @@ FITTED_ON: dict[str, Corruption] = {
     "stretched time": stretched_time,
     "other phases": other_phases,
     "turned axes": turned_axes,
+    "reversed time": reversed_time,
 }
 JUDGED_ON: dict[str, Corruption] = {
     "noise": noise,
     "walk": walk,
-    "reversed time": reversed_time,
     "saturation": saturation,
+    "spikes": spikes,
 }

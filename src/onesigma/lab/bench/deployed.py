@@ -53,12 +53,7 @@ from onesigma.lab.datasets.split import Splits
 from onesigma.lab.timing import time_methods, torch_threads
 from onesigma.storage.atomic import replacing
 
-SHIFTS: dict[str, Corruption] = {
-    "noise": corruption.noise,
-    "walk": corruption.walk,
-    "reversed time": corruption.reversed_time,
-    "saturation": corruption.saturation,
-}
+SHIFTS: dict[str, Corruption] = corruption.JUDGED_ON
 SEEDS = (1, 2)  # of few passes; the reference has 0
 RUNTIME = "onnxruntime"
 _FIRST = ("paper_cnn", "ds_cnn", "resnet8", "mobilenet_v1", "tc_resnet", "vgg", "tcn")
