@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt requirements.lock
 
 setup: $(STAMP)  ## create .venv and install everything, pinned
 
-demo: $(STAMP)   ## convert a real smartwatch network and compare it with Monte Carlo
+demo: $(STAMP)   ## fit a real smartwatch network and compare it with Monte Carlo
 	$(BIN)/onesigma demo $(DEMO)
 
 test: $(STAMP)   ## run the test suite without its long tests: minutes
