@@ -132,6 +132,24 @@ def test_the_answer_is_kept_if_asked(tmp_path):
         assert torch.equal(onesigma.load(tmp_path / "m.safetensors")(x).mean, wanted)
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("keep_answer", [False, True])
+def test_the_plain_network_beside_it_is_the_original(keep_answer, tmp_path):
+    """In one file, and after a move: no weight of the student takes the place of an original's."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    found = onesigma.fit(network(), X[:80], keep_answer=keep_answer, worth=1)
+    plain = ("plain", network())
+    onesigma.export(found, tmp_path / "m.onnx", example_input=X[:8], plain=plain)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    (own,) = session.run(["plain"], {session.get_inputs()[0].name: X[:8].numpy()})
+    with torch.no_grad():
+        np.testing.assert_allclose(own, network()(X[:8]).numpy(), atol=1e-5)
+        moved = found.double()
+        torch.testing.assert_close(
+            moved.source(X[:8].double())[0], network().double()(X[:8].double())
+        )
+
+
 class Recurrent(nn.Module):
     """Noise between the layers of an LSTM, which no rule carries."""
 

@@ -62,7 +62,7 @@ def built(scale: float) -> Student:
     with torch.no_grad():
         head.write.weight[3:] = scale * torch.randn(7, 3 + 48 + 8)
         head.write.bias[3:] *= scale
-    return Student(without_dropout(graph(network()), energies=False), head)
+    return Student(without_dropout(graph(network()), energies=False), head, name="layers")
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
+from onesigma.converted import SOURCE
 from onesigma.forms.student import Head, Student, as_features, without_dropout
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
@@ -83,7 +84,7 @@ def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progr
         inputs = tuple(x[rows] for x in lesson.inputs)
         return as_features(functional_call(layers, fixed | moved(), inputs))
 
-    student = _student(layers, lesson, seed)
+    student = _student(layers, lesson, seed, "adapted")
     _train(student.head, read, [*moves.values()], lesson, seed, progress)
     with torch.no_grad():
         for name, weight in moved().items():
@@ -93,7 +94,7 @@ def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progr
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progress) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    student = _student(without_dropout(source, energies=True), lesson, seed)
+    student = _student(without_dropout(source, energies=True), lesson, seed, SOURCE)
     with torch.no_grad():
         chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
         parts = [student.read(*chunk) for chunk in chunks]
@@ -132,11 +133,11 @@ def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _student(layers: fx.GraphModule, lesson: Lesson, seed: int) -> Student:
+def _student(layers: fx.GraphModule, lesson: Lesson, seed: int, name: str) -> Student:
     logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)))
     with seeded(seed, 0, logits.device):
         head = Head(features.shape[1], logits.shape[1], HIDDEN).to(logits)
-    return Student(layers, head).eval()
+    return Student(layers, head, name=name).eval()
 
 
 def _train(

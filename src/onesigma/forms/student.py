@@ -71,11 +71,15 @@ class Head(nn.Module):
 
 
 class Student(nn.Module):
-    """Layers with a head: what a converted network computes, by the same names."""
+    """Layers with a head: what a converted network computes, by the same names.
 
-    def __init__(self, layers: fx.GraphModule, head: Head) -> None:
+    ``name`` is that of the layers: ``SOURCE`` if their weights are the original's.
+    """
+
+    def __init__(self, layers: fx.GraphModule, head: Head, *, name: str) -> None:
         super().__init__()
-        self.layers, self.head = layers, head
+        self.name, self.head = name, head
+        self.add_module(name, layers)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         fields = self.head(*self.read(*inputs))
@@ -83,7 +87,7 @@ class Student(nn.Module):
 
     def read(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The logits, and the features that the head reads."""
-        return as_features(self.layers(*inputs))
+        return as_features(self.get_submodule(self.name)(*inputs))
 
 
 def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
