@@ -208,7 +208,7 @@ def test_own_corruptions_are_learnt_from():
         ({"budget": 0.1}, "budget=0.1"),
         (
             {"model": nn.Sequential(nn.Dropout(0.0), nn.Flatten(), nn.Linear(96, 3))},
-            "nothing to be",
+            "no uncertainty to learn",
         ),
     ],
     ids=["few", "not finite", "map", "worth", "budget", "no noise"],

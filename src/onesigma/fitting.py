@@ -32,6 +32,7 @@ from onesigma.report import Candidate, Closeness, plain_report
 FEWEST = 40
 _MOST, _MOST_JUDGED = 2000, 60  # inputs to learn from, and to judge by; more are left alone
 ROWS = 12000  # to learn from, copies included
+_CALIBRATED_ON = 200  # inputs, in moments
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to learn from, and to compare with. A few of the latter, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
@@ -81,15 +82,13 @@ def fit(
     course = _Course(
         plain, inputs, [_without_generator(kind) for kind in corruptions], seed, progress
     )
-    forms: dict[str, Callable[[], Converted]] = {
-        DISTILLED: lambda: _taught(plain, course, DISTILLED),
-        MOMENTS: lambda: calibrate(
-            convert(model, course.examples, class_dim=class_dim),
-            *(course.examples,),
-            seed=seed,
-            progress=progress,
-        ),
-    }
+    few = tuple(x[:_CALIBRATED_ON] for x in course.examples)
+
+    def moments() -> Converted:
+        converted = convert(model, few, class_dim=class_dim)
+        return calibrate(converted, few, seed=seed, progress=progress)
+
+    forms = {DISTILLED: lambda: _taught(plain, course, DISTILLED), MOMENTS: moments}
     if keep_answer:
         forms = {ENERGY: lambda: _taught(plain, course, ENERGY)}
     return _try_in_turn(forms, course, worth, budget)
@@ -103,7 +102,7 @@ def _try_in_turn(
     for name, make in forms.items():
         try:
             made = make()
-        except UnsupportedOp as refusal:  # only moments need rules
+        except (UnsupportedOp, NoRandomness) as refusal:  # only moments need rules
             refusals.append(f"{name}: {refusal}")
             continue
         candidate = course.judge(name, made)
@@ -192,7 +191,8 @@ class _Course:
         }
         if not any(bool(exam.reference.logits.var(1).any()) for exam in self.exams.values()):
             raise NoRandomness(
-                "Dropout does not change the output: there is nothing to be unsure of."
+                "No dropout changes the output, so there is no uncertainty to learn. The model "
+                "must have been trained with dropout: nn.Dropout or F.dropout(x, p, self.training)."
             )
 
     def lesson(self) -> Lesson:
