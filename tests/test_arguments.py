@@ -73,7 +73,7 @@ CALLS = {
     "runtime.load": (runtime.load, {"path": "m.onnx"}),
 }
 ARGUMENTS = [
-    *(("convert", name) for name in ("model", "example_input", "input_std", "mean", "variance")),
+    *(("convert", name) for name in ("model", "example_input", "input_std")),
     *(("convert", name) for name in ("task", "draws", "sampling", "class_dim", "dropout")),
     *(("calibrate", name) for name in ("converted", "inputs", "passes", "seed", "progress")),
     *(("audit", name) for name in ("converted", "inputs", "passes", "seed", "progress")),

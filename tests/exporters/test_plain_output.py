@@ -31,7 +31,10 @@ def network() -> nn.Module:
 @cache
 def shared(form: str = MOMENTS) -> tuple[nn.Module, Converted]:
     model = network()
-    made = onesigma.convert(model, X) if form == MOMENTS else onesigma.fit(model, ENOUGH, worth=1)
+    if form == MOMENTS:
+        made = onesigma.convert(model, X)
+    else:
+        made = onesigma.fit(model, ENOUGH, keep_answer=True)
     assert made.settings.form == form
     return model, made
 
