@@ -172,6 +172,7 @@ def test_a_network_that_does_not_convert_is_fitted():
     found = onesigma.fit(model, X, worth=1)
     assert found.settings.form == "distilled"
     assert "NOT carried" not in str(found.report)
+    assert "learnt from Monte Carlo" in str(found.report)
     x = torch.randn(100, 4, 24, generator=torch.Generator().manual_seed(9))
     reference = onesigma.mc_dropout(model, passes=500, seed=3)(x)
     with torch.no_grad():

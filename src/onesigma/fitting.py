@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
 _PASSES, _REFERENCE, _FEW = 5, 180, 30
 CLEAN = "clean"
+_TAUGHT = "learnt from Monte Carlo"
 
 
 @typed
@@ -119,9 +121,9 @@ def _plain(model: nn.Module, examples: tuple[Tensor, ...], class_dim: int | None
     settings = Settings(
         "classification", draws=0, sampling="", dropout="inverted", **describe_inputs(prepared)
     )
-    # Noise that only training mode shows is taught like any other.
-    carried = prepared.own is not None
-    notes = [note for note in prepared.notes if not (carried and "NOT carried" in note)]
+    notes = list(prepared.notes)
+    if prepared.own is not None:  # noise that only training mode shows is taught like any other
+        notes = [note.replace("NOT carried", _TAUGHT) for note in notes]
     report = plain_report(prepared.graph, notes)
     return Converted(prepared.graph, prepared.graph, report, settings, None, prepared.own).eval()
 
@@ -144,8 +146,12 @@ def _require_fittable(plain: Converted, inputs: Sequence[Tensor]) -> None:
 def _taught(plain: Converted, course: _Course, form: str) -> Converted:
     """A student of the course, in one of its two forms."""
     lesson = course.lesson()
-    teach = distil if form == DISTILLED else fit_energy
-    student = teach(plain.source, lesson, seed=course.seed, progress=course.progress)
+    how: Any = {"seed": course.seed, "progress": course.progress}
+    if form == DISTILLED:
+        hidden = any(_TAUGHT in note for note in plain.report.notes)
+        student = distil(plain.source, lesson, hidden_noise=hidden, **how)
+    else:
+        student = fit_energy(plain.source, lesson, **how)
     graph = as_graph(student, tuple(x[:4] for x in lesson.inputs), dynamic=True)
     settings = replace(plain.settings, form=form, keep_answer=form == ENERGY)
     note = (

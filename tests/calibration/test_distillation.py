@@ -32,8 +32,14 @@ def taught(model: nn.Module, passes: int = 8) -> tuple[torch.fx.GraphModule, Les
 def test_only_weights_behind_a_dropout_learn():
     graph, _ = taught(network(), 1)
     assert weights_behind_noise(graph) == {"3.weight", "3.bias", "6.weight", "6.bias"}
-    plain = prepare(nn.Sequential(nn.Linear(8, 3)).eval(), X[:4], "classification", None).graph
-    assert weights_behind_noise(plain) == {"0.weight", "0.bias"}
+
+
+def test_all_weights_learn_where_noise_is_hidden():
+    graph, lesson = taught(network(), 2)
+    student = distil(graph, lesson, seed=0, progress=silent, hidden_noise=True)
+    own = dict(student.get_submodule("adapted").named_parameters())
+    for name, weight in network().named_parameters():
+        assert not torch.equal(own[name], weight)
 
 
 @pytest.mark.parametrize("learn", [distil, fit_energy])

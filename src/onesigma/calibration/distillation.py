@@ -30,8 +30,7 @@ from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
 
 HIDDEN = 32
-STEPS, _BATCH = 1500, 64
-_LAYERS_RATE, _HEAD_RATE = 4e-3, 4e-3
+STEPS, _BATCH, _RATE = 1500, 64, 4e-3
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
 
@@ -62,15 +61,24 @@ class _Targets:
         return replace(self, **{name: part[index] for name, part in parts.items()})
 
 
-def distil(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progress) -> Student:
+def distil(
+    source: fx.GraphModule,
+    lesson: Lesson,
+    *,
+    seed: int,
+    progress: Progress,
+    hidden_noise: bool = False,
+) -> Student:
     """A student whose layers are the network's; those that noise reaches learn, too.
 
-    What no dropout reaches is computed as before.
+    What no dropout reaches is computed as before. With ``hidden_noise`` there is some that the
+    graph does not show, as inside of a recurrent layer: then all layers learn.
     """
     joined = shared_copy(source)
     join_norms(joined)
     layers = without_dropout(joined, energies=False)
-    weights = _own_weights(layers, weights_behind_noise(joined))
+    names = {name for name, _ in layers.named_parameters()}
+    weights = _own_weights(layers, names if hidden_noise else weights_behind_noise(joined) & names)
     # Without gradients: all other weights are the user's own.
     fixed = {name: weight.detach() for name, weight in layers.named_parameters()}
     # In units of each weight's size, so that one rate suits all.
@@ -104,25 +112,19 @@ def fit_energy(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: P
 
 
 def weights_behind_noise(source: fx.GraphModule) -> set[str]:
-    """The weights of ops that a dropout comes before; all weights, where no dropout is seen.
-
-    That is where noise is inside of an op, as in a recurrent layer.
-    """
+    """The names of what is read by ops that a dropout comes before."""
     behind = {node for node in source.graph.nodes if is_site(node)}
     for node in source.graph.nodes:
         if behind.intersection(node.all_input_nodes):
             behind.add(node)
-    return {
-        str(node.target)
-        for node in source.graph.nodes
-        if node.op == "get_attr" and (not behind or behind.intersection(node.users))
-    }
+    read = [node for node in source.graph.nodes if node.op == "get_attr"]
+    return {str(node.target) for node in read if behind.intersection(node.users)}
 
 
 def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
     """Copies of weights, in their place: they are shared with the original."""
     copies = {}
-    for name in sorted(names & dict(layers.named_parameters()).keys()):
+    for name in sorted(names):
         weight = layers.get_parameter(name)
         if weight.is_floating_point():
             owner, _, leaf = name.rpartition(".")
@@ -149,14 +151,14 @@ def _train(
     progress: Progress,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
-    targets, rates = _Targets.of(lesson), [_HEAD_RATE, _LAYERS_RATE][: 2 if moves else 1]
+    targets = _Targets.of(lesson)
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
     ]
-    optimiser = torch.optim.AdamW(groups[: len(rates)], weight_decay=0.0)
+    optimiser = torch.optim.AdamW(groups, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, rates, total_steps=STEPS, pct_start=0.2
+        optimiser, _RATE, total_steps=STEPS, pct_start=0.2
     )
     with torch.enable_grad(), seeded(seed, 1, lesson.logits.device):
         for rows in _batches(lesson, progress):
