@@ -82,13 +82,15 @@ def test_python_objects_do_not_pile_up(predict):
     try:
         for _ in range(100):  # under its eyes, for it counts only what was made since
             predict(x)
-        before = settled()
-        for _ in range(calls):
-            predict(x)
-        grown = settled() - before
+        grown = []
+        for _ in range(3):  # what piles up does so every time; other threads of the tests do not
+            before = settled()
+            for _ in range(calls):
+                predict(x)
+            grown.append(settled() - before)
     finally:
         tracemalloc.stop()
-    assert grown < 16 * calls  # the smallest object takes 16 bytes
+    assert min(grown) < 16 * calls  # the smallest object takes 16 bytes
 
 
 def settled() -> int:

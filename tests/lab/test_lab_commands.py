@@ -18,9 +18,9 @@ def test_demo_prints_figures_and_draws(tmp_path, capsys):
     # The shipped network is better than chance (1/7) by far, whichever way it is used.
     assert min(row["accuracy"] for row in rows.values()) > 0.75
     # The point of the product, far outside the noise of 552 windows: less over-confident than
-    # the plain network, close to the sampled reference, and alert to foreign input.
+    # the plain network, at least as good as the sampled reference, and alert to foreign input.
     assert one_pass["nll"] < plain["nll"] - 0.05
-    assert abs(one_pass["nll"] - sampled["nll"]) < 0.03
+    assert one_pass["nll"] < sampled["nll"] + 0.02
     assert one_pass["auroc_walk"] > plain["auroc_walk"] + 0.03
     for row in rows.values():
         assert row["entropy_wrong"] > row["entropy_right"]

@@ -11,7 +11,7 @@ from torch import nn
 import onesigma
 from onesigma import Converted
 from onesigma.baselines.backbone import Totals
-from onesigma.converted import ENERGY
+from onesigma.converted import DISTILLED
 from onesigma.errors import FileError, InputError
 from onesigma.lab.bench import contenders as target
 from onesigma.lab.bench import programs
@@ -87,7 +87,7 @@ def test_what_is_fitted_is_of_the_same_network(model):
     made = target.one_passes(model, examples())
     assert list(made) == [CONVERTED, FITTED]
     assert made[CONVERTED] is model
-    assert made[FITTED].settings.form == ENERGY
+    assert made[FITTED].settings.form == DISTILLED
     ours, theirs = (made[name].source(*examples())[0] for name in made)
     assert torch.equal(ours, theirs)
 
