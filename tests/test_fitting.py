@@ -69,11 +69,14 @@ def test_the_report_shows_every_candidate(ready):
 @pytest.mark.usefixtures("quick")
 def test_the_model_is_left_as_it_was():
     model = network()
-    before = copy.deepcopy(model.state_dict())
+    model.register_forward_hook(lambda *_: None)
+    before, hooks = copy.deepcopy(model.state_dict()), dict(model._forward_hooks)
     onesigma.fit(model, X[:80])
     assert not model.training
+    assert dict(model._forward_hooks) == hooks
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
 @pytest.mark.usefixtures("quick")
