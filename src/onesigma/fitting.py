@@ -35,9 +35,9 @@ _MOST, _MOST_JUDGED = 2000, 60  # inputs to learn from, and to judge by; more ar
 ROWS = 12000  # to learn from, copies included
 _CALIBRATED_ON = 200  # inputs, in moments
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
-# Passes to learn from, and to compare with. A few of the latter, held against the others, tell how
+# Passes to compare with. A few of them, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
-_PASSES, _REFERENCE, _FEW = 5, 180, 30
+_REFERENCE, _FEW = 180, 30
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
 
@@ -148,8 +148,7 @@ def _taught(plain: Converted, course: _Course, form: str) -> Converted:
     lesson = course.lesson()
     how: Any = {"seed": course.seed, "progress": course.progress}
     if form == DISTILLED:
-        hidden = any(_TAUGHT in note for note in plain.report.notes)
-        student = distil(plain.source, lesson, hidden_noise=hidden, **how)
+        student = distil(plain.source, lesson, hidden_noise=_hides(plain), **how)
     else:
         student = fit_energy(plain.source, lesson, **how)
     graph = as_graph(student, tuple(x[:4] for x in lesson.inputs), dynamic=True)
@@ -159,6 +158,11 @@ def _taught(plain: Converted, course: _Course, form: str) -> Converted:
     )
     report = plain.report.with_head(form, note)
     return Converted(graph, plain.source, report, settings, None, plain.own).eval()
+
+
+def _hides(plain: Converted) -> bool:
+    """Whether there is noise that the graph does not show, as inside of a recurrent layer."""
+    return not plain.report.sites or any(_TAUGHT in note for note in plain.report.notes)
 
 
 def _unchanged(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -187,7 +191,9 @@ class _Course:
         judged = min(_MOST_JUDGED, len(order) // 4)
         held = tuple(x[order[:judged]] for x in inputs)
         self.examples = tuple(x[order[judged:][:_MOST]] for x in inputs)
-        self.teacher = Teacher(original_of(plain), tuple(x[:4] for x in inputs))
+        self.teacher = Teacher(
+            original_of(plain), tuple(x[:4] for x in inputs), all_noise_found=not _hides(plain)
+        )
         exams = {CLEAN: held} | {
             name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
         }
@@ -211,7 +217,7 @@ class _Course:
             rows = torch.cat(turns)[:each]
             parts.append(corrupt([x[rows] for x in self.examples], [kind], generator))
         inputs = tuple(torch.cat(part) for part in zip(*parts, strict=True))
-        return self.teacher.teach(inputs, _PASSES, self.seed + 4, self.progress, len(kinds))
+        return self.teacher.teach_cheaply(inputs, self.seed + 4, self.progress, len(kinds))
 
     @torch.no_grad()
     def judge(self, name: str, made: Converted) -> Candidate:

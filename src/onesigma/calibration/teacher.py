@@ -13,10 +13,13 @@ from torch.overrides import TorchFunctionMode
 
 from onesigma.baselines.backbone import Original
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
+from onesigma.calibration.balanced import BalancedPasses
 from onesigma.calibration.corruption import Corruption
 
 # Rows at once. Few, because the activations then stay in the cache: four times faster than 256.
 _ROWS = 32
+# Independent passes; or groups of balanced ones, more where few ops are noisy.
+_PASSES, _GROUPS, _MOST_GROUPS = 10, 2, 10
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
@@ -24,16 +27,24 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 class Lesson:
     """Inputs, and the logits of the original for them: (n, passes, classes).
 
-    The inputs are of one kind or several, one after the other and equally many of each.
+    The inputs are of one kind or several, one after the other and equally many of each. The passes
+    come in groups; of the same group they may depend on each other (``calibration.balanced``).
     """
 
     inputs: tuple[Tensor, ...]
     logits: Tensor
     kinds: int = 1
+    groups: int | None = None  # each pass is one, unless told
 
     @property
     def probs(self) -> Tensor:
         return self.logits.softmax(-1).mean(1)
+
+    @property
+    def var(self) -> Tensor:
+        """Of the logits, without bias: within groups, and between their means."""
+        groups = self.logits.unflatten(1, (self.groups or self.logits.shape[1], -1))
+        return groups.var(2, correction=0).mean(1) + groups.mean(2).var(1)
 
     @property
     def aleatoric(self) -> Tensor:
@@ -51,14 +62,19 @@ class Lesson:
 
 
 class Teacher:
-    """Answers with the logits of noisy passes of the user's own network."""
+    """Answers with the logits of noisy passes of the user's own network.
 
-    def __init__(self, original: Original, examples: Sequence[Tensor]) -> None:
+    ``all_noise_found`` says that its graph shows all of its noise.
+    """
+
+    def __init__(
+        self, original: Original, examples: Sequence[Tensor], *, all_noise_found: bool = False
+    ) -> None:
         own = own_network(original, examples)
         graph = None if own else with_dropout_on(original.graph, original.dropout)
         self._run = own or (lambda *inputs: graph(*inputs)[0])  # type: ignore[misc]
+        self._balanced = BalancedPasses(original.graph) if all_noise_found else None
 
-    @torch.no_grad()
     def teach(
         self,
         inputs: Sequence[Tensor],
@@ -68,13 +84,40 @@ class Teacher:
         kinds: int = 1,
     ) -> Lesson:
         """``passes`` for each input, each with masks of its own."""
-        parts = []
-        starts = range(0, len(inputs[0]), _ROWS)
-        for start in progress(starts):
-            rows = [x[start : start + _ROWS] for x in inputs]
-            with seeded(seed, start, rows[0].device), _QuickMasks():
-                parts.append(torch.stack([self._run(*rows) for _ in range(passes)], 1))
-        return Lesson(tuple(inputs), torch.cat(parts), kinds)
+
+        def run(*rows: Tensor) -> Tensor:
+            with _QuickMasks():
+                return torch.stack([self._run(*rows) for _ in range(passes)], 1)
+
+        return Lesson(tuple(inputs), _in_parts(run, inputs, _ROWS, seed, progress), kinds)
+
+    def teach_cheaply(
+        self, inputs: Sequence[Tensor], seed: int, progress: Progress, kinds: int = 1
+    ) -> Lesson:
+        """As many passes as are cheap, of the graph if it shows all noise."""
+        balanced = self._balanced
+        if balanced is None:
+            return self.teach(inputs, _PASSES, seed, progress, kinds)
+        share = balanced.noisy_share([x[:4] for x in inputs])
+        groups = int(min(_GROUPS / max(share, 1e-6), _MOST_GROUPS))
+
+        def run(*rows: Tensor) -> Tensor:
+            return torch.cat([balanced(*rows) for _ in range(groups)], 1)
+
+        logits = _in_parts(run, inputs, _ROWS // 4, seed, progress)
+        return Lesson(tuple(inputs), logits, kinds, groups)
+
+
+@torch.no_grad()
+def _in_parts(
+    run: Callable[..., Tensor], inputs: Sequence[Tensor], count: int, seed: int, progress: Progress
+) -> Tensor:
+    """What it says of so many rows at a time; each part is seeded by its place."""
+    parts = []
+    for start in progress(range(0, len(inputs[0]), count)):
+        with seeded(seed, start, inputs[0].device):
+            parts.append(run(*(x[start : start + count] for x in inputs)))
+    return torch.cat(parts)
 
 
 class _QuickMasks(TorchFunctionMode):

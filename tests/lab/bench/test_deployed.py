@@ -73,7 +73,7 @@ def small_splits() -> Splits:
 
 
 @pytest.mark.filterwarnings("default")  # of what ONNX imports
-def test_a_network_is_fitted_compared_and_timed(monkeypatch):
+def test_a_network_is_fitted_compared_and_timed(monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime")
     # What fit does has tests of its own, and takes longer.
     monkeypatch.setattr(onesigma, "fit", lambda network, x, seed: onesigma.convert(network, x[:4]))
@@ -82,7 +82,13 @@ def test_a_network_is_fitted_compared_and_timed(monkeypatch):
         layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Dropout(0.4), nn.Flatten()]
         network = nn.Sequential(*layers, nn.Linear(16, CLASSES))
     only = {"noise": deployed.SHIFTS["noise"]}
-    found = deployed.measure("ds_cnn", network, small_splits(), TINY, only)
+    network.eval()
+    compared = deployed.compare_network(
+        "ds_cnn", network, small_splits(), TINY, tmp_path, only
+    )
+    assert not compared.bench
+    found = deployed.time_network(compared, network, small_splits(), TINY, tmp_path)
+    assert found.distances == compared.distances
     assert set(found.distances) == {CLEAN, "noise"}
     assert set(found.distances[CLEAN]) == {PLAIN, FITTED, "MC-10", "MC-30", "MC-100"}
     assert found.cost(PLAIN) == found.eager[PLAIN] == 1
@@ -110,20 +116,27 @@ def made_up(name: str, cost: float, worth: float) -> Measured:
 
 
 def test_a_rerun_skips_what_is_finished(monkeypatch, tmp_path, capsys):
-    measured = []
+    measured, timed = [], []
 
-    def measure(name, network, data, settings):
+    def compare(name, network, data, settings, folder):
         if name == "mlp":
             raise onesigma.InputError("made to fail")
         measured.append(name)
-        return made_up(name, 1.1, 100.0 + len(measured))
+        return replace(made_up(name, 1.1, 100.0 + len(measured)), bench={})
+
+    def add_times(found, network, data, settings, folder):
+        timed.append(found.network)
+        return replace(found, bench=made_up("", 1.1, 1.0).bench)
 
     monkeypatch.setattr(deployed, "load_trained", lambda *names: (None, None))
-    monkeypatch.setattr(deployed, "measure", measure)
+    monkeypatch.setattr(deployed, "compare_network", compare)
+    monkeypatch.setattr(deployed, "time_network", add_times)
+    deployed.run(["ds_cnn"], TINY, tmp_path, timed=False)
+    assert (measured, timed) == (["ds_cnn"], [])
     (first,) = deployed.run(["ds_cnn"], TINY, tmp_path)
     again = deployed.run(["ds_cnn", "eegnet"], TINY, tmp_path)
     assert again[0] == first
-    assert measured == ["ds_cnn", "eegnet"]
+    assert measured == timed == ["ds_cnn", "eegnet"]
     kept = json.loads((tmp_path / "deployed.json").read_text())
     assert [each["network"] for each in kept["networks"]] == ["ds_cnn", "eegnet"]
     assert "kept aside" in (tmp_path / "deployed.txt").read_text()

@@ -60,17 +60,16 @@ _FIRST = ("paper_cnn", "ds_cnn", "resnet8", "mobilenet_v1", "tc_resnet", "vgg", 
 DEFAULT = (*_FIRST, "ecg_resnet", "mlp", *sorted(KEPT_ASIDE))
 
 
-def measure(
+def compare_network(
     name: str,
     network: nn.Module,
     data: Splits,
     settings: Settings,
+    folder: Path,
     shifts: Mapping[str, Corruption] = SHIFTS,
 ) -> Measured:
-    """Fit one network, compare it and time it."""
-    network.eval()
-    generator = torch.Generator().manual_seed(0)
-    learnt, x = _draw_inputs(data, settings, generator)
+    """Fit one network, and compare it; what was fitted is kept in the folder."""
+    learnt, x = _draw_inputs(data, settings)
     _say(f"{name}: fit")
     start = time.perf_counter()
     ready = onesigma.fit(network, learnt, seed=0)
@@ -79,28 +78,46 @@ def measure(
     if settings.moments:
         _say(f"{name}: moments")
         models[MOMENTS] = onesigma.calibrate(onesigma.convert(network, learnt[:4]), learnt, seed=0)
+    for method, model in models.items():
+        onesigma.save(model, _model_path(folder, name, method))
+    generator = torch.Generator().manual_seed(1)
     kinds = {CLEAN: x} | {kind: shift(x, generator) for kind, shift in shifts.items()}
     distances = {}
     teacher = Teacher(original(network, (x[:4],), "classification", None), (x[:4],))
     for kind, inputs in kinds.items():
         _say(f"{name}: {kind} inputs against {settings.passes} passes")
         distances[kind] = compare(network, teacher, models, inputs, settings.passes)
+    parameters = sum(p.numel() for p in network.parameters())
+    return Measured(name, parameters, ready.settings.form, seconds, distances)
+
+
+def time_network(
+    found: Measured, network: nn.Module, data: Splits, settings: Settings, folder: Path
+) -> Measured:
+    """Add what it costs, of the models that are kept in the folder."""
+    _, x = _draw_inputs(data, settings)
+    methods = [method for method in (FITTED, MOMENTS) if method in found.distances[CLEAN]]
+    paths = {method: _model_path(folder, found.network, method) for method in methods}
+    models = {method: onesigma.load(path) for method, path in paths.items()}
+    _say(f"{found.network}: times")
     eager = time_methods(
         {PLAIN: network, **models}, x[:1], reference=PLAIN, repeats=settings.repeats
     )
-    return Measured(
-        *(name, sum(p.numel() for p in network.parameters()), ready.settings.form, seconds),
-        distances,
-        {method: timing.ratio for method, timing in eager.items()},
-        1e6 * eager[PLAIN].minimum,
-        time_in_onnxruntime(name, models, x, settings).to_dict(),
+    return replace(
+        found,
+        eager={method: timing.ratio for method, timing in eager.items()},
+        eager_plain_us=1e6 * eager[PLAIN].minimum,
+        bench=time_in_onnxruntime(found.network, models, x, settings).to_dict(),
     )
 
 
-def _draw_inputs(
-    data: Splits, settings: Settings, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _model_path(folder: Path, name: str, method: str) -> Path:
+    return folder / f"{name}-{method}.safetensors"
+
+
+def _draw_inputs(data: Splits, settings: Settings) -> tuple[Tensor, Tensor]:
     """Inputs to fit on, of two sets, and inputs to compare on."""
+    generator = torch.Generator().manual_seed(0)
     half = settings.fit // 2
     counts = ((data.train, half), (data.validation, half), (data.test, settings.inputs))
     *learnt, x = (
@@ -172,6 +189,7 @@ def run(
     root: Path | None = None,
     cache: Path = CACHE,
     again: bool = False,
+    timed: bool = True,
 ) -> list[Measured]:
     """Measure what is not in the folder yet; table, JSON and picture are renewed each time."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -179,20 +197,24 @@ def run(
     for name in names:
         path = folder / f"{name}.json"
         kept = None if again else _read(path, settings)
-        if kept is None:
-            try:
+        before = kept
+        try:
+            if kept is None or (timed and not kept.bench):
                 network, data = load_trained(name, root, cache)
                 with torch_threads(settings.threads):
-                    kept = measure(name, network, data, settings)
-            except onesigma.OnesigmaError as error:  # the others are still worth measuring
-                _say(f"{name}: left out: {error}")
-                continue
-            content = {"settings": asdict(settings), "measured": asdict(kept)}
-            _write(path, json.dumps(content, indent=2))
-        else:
+                    kept = kept or compare_network(name, network, data, settings, folder)
+                    if timed:
+                        kept = time_network(kept, network, data, settings, folder)
+        except onesigma.OnesigmaError as error:  # the others are still worth measuring
+            _say(f"{name}: left out: {error}")
+            continue
+        if kept is before:
             _say(f"{name}: as kept in {path}")
+        content = {"settings": asdict(settings), "measured": asdict(kept)}
+        _write(path, json.dumps(content, indent=2))
         found.append(kept)
-        _keep(found, settings, folder)
+        if timed:
+            _keep(found, settings, folder)
     return found
 
 
@@ -240,6 +262,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--again", action="store_true", help="measure anew what is kept already")
     parser.add_argument("--threads", type=int, default=1, help="to fit and compare; default 1")
+    parser.add_argument(
+        "--untimed", action="store_true",
+        help="fit and compare only, as on a busy machine; the same command without it adds times",
+    )  # fmt: skip
     return parser.parse_args(arguments)
 
 
@@ -254,9 +280,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         root=options.data_root,
         cache=options.cache,
         again=options.again,
+        timed=not options.untimed,
     )
     if not found:
         raise SystemExit("Nothing could be measured.")
+    if options.untimed:
+        print(show_distances(found))
+        return
     print(show(found, settings), end="\n\n")
     print(show_distances(found))
     _say(f"Picture: {options.output / 'deployed.png'}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onesigma.lab.bench.closeness import Distance, name_of
@@ -40,7 +40,7 @@ class Measured:
     """One network. ``distances`` by kind of input and method, ``eager`` by method.
 
     ``eager`` is the time in PyTorch over the plain network's, ``bench`` all of the benchmark in
-    ONNX Runtime as JSON holds it.
+    ONNX Runtime as JSON holds it; they are empty as long as nothing was timed.
     """
 
     network: str
@@ -48,9 +48,9 @@ class Measured:
     form: str
     fit_seconds: float
     distances: dict[str, dict[str, Distance]]
-    eager: dict[str, float]
-    eager_plain_us: float
-    bench: dict[str, Any]
+    eager: dict[str, float] = field(default_factory=dict)
+    eager_plain_us: float = 0.0
+    bench: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kept_aside(self) -> bool:
