@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from onesigma.arguments import typed
 from onesigma.baselines.backbone import original_of
 from onesigma.calibration.choice import calibrate
 from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
-from onesigma.calibration.distillation import distil, fit_energy
+from onesigma.calibration.distillation import Training, distil, fit_energy
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
 from onesigma.conversion import convert, describe_inputs
@@ -31,13 +30,14 @@ from onesigma.importers.keras import as_module
 from onesigma.report import Candidate, Closeness, plain_report
 
 FEWEST = 40
-_MOST, _MOST_JUDGED = 2000, 60  # inputs to learn from, and to judge by; more are left alone
-ROWS = 12000  # to learn from, copies included
+_MOST, _MOST_JUDGED = 2000, 120  # inputs to learn from, and to judge by; more are left alone
+ROWS, STEPS = 12000, 1500  # to learn from, copies included; steps of learning
+LONGER = 2  # times as many of both, for a student that is not worth it yet
 _CALIBRATED_ON = 200  # inputs, in moments
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to compare with. A few of them, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
-_REFERENCE, _FEW = 180, 30
+_REFERENCE, _FEW = 120, 30
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
 
@@ -90,9 +90,13 @@ def fit(
         converted = convert(model, few, class_dim=class_dim)
         return calibrate(converted, few, seed=seed, progress=progress)
 
-    forms = {DISTILLED: lambda: _taught(plain, course, DISTILLED), MOMENTS: moments}
-    if keep_answer:
-        forms = {ENERGY: lambda: _taught(plain, course, ENERGY)}
+    taught = ENERGY if keep_answer else DISTILLED
+    forms = {
+        taught: lambda: _taught(plain, course, taught),
+        f"{taught}, taught longer": lambda: _taught(plain, course, taught, LONGER),
+    }
+    if not keep_answer:
+        forms[MOMENTS] = moments
     return _try_in_turn(forms, course, worth, budget)
 
 
@@ -143,14 +147,14 @@ def _require_fittable(plain: Converted, inputs: Sequence[Tensor]) -> None:
         raise InputError(f"{len(inputs[0])} inputs: fit needs at least {FEWEST}, better 300.")
 
 
-def _taught(plain: Converted, course: _Course, form: str) -> Converted:
-    """A student of the course, in one of its two forms."""
-    lesson = course.lesson()
-    how: Any = {"seed": course.seed, "progress": course.progress}
+def _taught(plain: Converted, course: _Course, form: str, longer: int = 1) -> Converted:
+    """A student of the course, in one of its two forms; so many times longer than usual."""
+    lesson = course.lesson(longer * ROWS)
+    training = Training(longer * STEPS, course.seed, course.progress)
     if form == DISTILLED:
-        student = distil(plain.source, lesson, hidden_noise=_hides(plain), **how)
+        student = distil(plain.source, lesson, training, hidden_noise=_hides(plain))
     else:
-        student = fit_energy(plain.source, lesson, **how)
+        student = fit_energy(plain.source, lesson, training)
     graph = as_graph(student, tuple(x[:4] for x in lesson.inputs), dynamic=True)
     settings = replace(plain.settings, form=form, keep_answer=form == ENERGY)
     note = (
@@ -207,15 +211,15 @@ class _Course:
                 "must have been trained with dropout: nn.Dropout or F.dropout(x, p, self.training)."
             )
 
-    def lesson(self) -> Lesson:
+    def lesson(self, rows: int) -> Lesson:
         """So many rows in all, equally many of each kind; the first kind are clean inputs."""
         generator = torch.Generator().manual_seed(self.seed + 3)
         kinds, count = [_unchanged, *self.kinds], len(self.examples[0])
-        each, parts = -(-ROWS // len(kinds)), []
+        each, parts = -(-rows // len(kinds)), []
         for kind in kinds:
             turns = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
-            rows = torch.cat(turns)[:each]
-            parts.append(corrupt([x[rows] for x in self.examples], [kind], generator))
+            which = torch.cat(turns)[:each]
+            parts.append(corrupt([x[which] for x in self.examples], [kind], generator))
         inputs = tuple(torch.cat(part) for part in zip(*parts, strict=True))
         return self.teacher.teach_cheaply(inputs, self.seed + 4, self.progress, len(kinds))
 

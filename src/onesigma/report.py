@@ -73,8 +73,8 @@ class Candidate:
         return min(self.kinds, key=lambda each: each.passes)
 
     def is_worth(self, passes: int) -> bool:
-        """Whether it is as close as so many passes on each kind of input, within two errors."""
-        return all(each.passes + 2 * each.error >= passes for each in self.kinds)
+        """Whether it is as close as so many passes on each kind of input."""
+        return all(each.passes >= passes for each in self.kinds)
 
     @staticmethod
     def from_dict(content: dict[str, Any]) -> Candidate:

@@ -23,9 +23,8 @@ def test_the_rate_holds_in_every_pass_and_over_the_passes(rate):
     found = balanced_dropout(torch.ones(2 * passes, count), rate, passes).view(2, passes, count)
     dropped = (found == 0).double()
     assert {*found.unique().tolist()} == {0.0, float(torch.tensor(1 / (1 - rate)))}
-    # The table of masks is finite: its own error comes on top of that of the draws.
-    error = (rate * (1 - rate) * (1 / count + 1 / 4096)) ** 0.5
-    assert ((dropped.mean(2) - rate).abs() < 5 * error).all()
+    error = (rate * (1 - rate) / count) ** 0.5
+    assert ((dropped.mean(2) - rate).abs() < 5 * error + 1e-3 / passes).all()
     times = dropped.sum(1)
     assert float(times.min()) >= int(rate * passes)
     assert float(times.max()) <= int(rate * passes) + 1
@@ -36,7 +35,7 @@ def test_elements_and_inputs_are_independent():
     kept = (balanced_dropout(torch.ones(10, 100_000), 0.5, 5) > 0).double().view(2, 5, -1) - 0.5
     pairs = [(kept[0, 0], kept[1, 0]), (kept[0, 0][1:], kept[0, 0][:-1])]
     for a, b in pairs:
-        assert abs(float((a * b).mean())) < 5 * 0.25 * (1 / len(a) + 1 / 4096) ** 0.5
+        assert abs(float((a * b).mean())) < 5 * 0.25 / len(a) ** 0.5
 
 
 def test_whole_channels_are_dropped_together():
@@ -94,8 +93,9 @@ def test_they_say_what_independent_passes_say(name):
     assert differs(found.var, centred.square()) < 5
     passes = found.logits.shape[1] // found.groups
     assert passes == (15 if name == "ends in dropout" else 5)
-    own = found.logits.softmax(-1)[:, :passes].mean(1).view(len(X), 200, -1).var(1).mean()
-    assert own < truth.logits.softmax(-1).var(1).mean() / passes
+    if name == "ends in dropout":  # the other kind's own noise is not balanced
+        own = found.logits.softmax(-1)[:, :passes].mean(1).view(len(X), 200, -1).var(1).mean()
+        assert own < truth.logits.softmax(-1).var(1).mean() / passes
 
 
 def test_the_variance_of_a_lesson_by_hand():

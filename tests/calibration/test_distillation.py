@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from onesigma.baselines.backbone import original
-from onesigma.calibration.distillation import distil, fit_energy, weights_behind_noise
+from onesigma.calibration.distillation import Training, distil, fit_energy
 from onesigma.calibration.observation import silent
 from onesigma.calibration.teacher import Lesson, Teacher
 from onesigma.graph.prepare import prepare
 
+TRAINING = Training(1500, 0, silent)
 X = torch.randn(600, 8, generator=torch.Generator().manual_seed(0))
 
 
@@ -30,13 +31,16 @@ def taught(model: nn.Module, passes: int = 8) -> tuple[torch.fx.GraphModule, Les
 
 
 def test_only_weights_behind_a_dropout_learn():
-    graph, _ = taught(network(), 1)
-    assert weights_behind_noise(graph) == {"3.weight", "3.bias", "6.weight", "6.bias"}
+    graph, lesson = taught(network(), 2)
+    student = distil(graph, lesson, TRAINING)
+    own, before = dict(student.get_submodule("adapted").named_parameters()), network()
+    learnt = {n for n, w in before.named_parameters() if not torch.equal(own[n], w)}
+    assert learnt == {"3.weight", "3.bias", "6.weight", "6.bias"}
 
 
 def test_all_weights_learn_where_noise_is_hidden():
     graph, lesson = taught(network(), 2)
-    student = distil(graph, lesson, seed=0, progress=silent, hidden_noise=True)
+    student = distil(graph, lesson, TRAINING, hidden_noise=True)
     own = dict(student.get_submodule("adapted").named_parameters())
     for name, weight in network().named_parameters():
         assert not torch.equal(own[name], weight)
@@ -47,7 +51,7 @@ def test_it_comes_close_to_monte_carlo_and_leaves_the_model_alone(learn):
     model = network()
     before = copy.deepcopy(model.state_dict())
     graph, lesson = taught(model)
-    student = learn(graph, lesson, seed=0, progress=silent)
+    student = learn(graph, lesson, TRAINING)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
@@ -75,7 +79,7 @@ def test_it_learns_moments_that_are_known_exactly(learn):
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3)).eval()
     graph, lesson = taught(model)
-    student = learn(graph, lesson, seed=0, progress=silent)
+    student = learn(graph, lesson, TRAINING)
     unseen = torch.randn(100, 8, generator=torch.Generator().manual_seed(9))
     found_mean, found_var, *_ = student(unseen)
     hidden = model[1](model[0](unseen)).square()
@@ -87,6 +91,6 @@ def test_it_learns_moments_that_are_known_exactly(learn):
 
 def test_the_same_seed_gives_the_same_student():
     graph, lesson = taught(network(), 2)
-    first, second = (distil(graph, lesson, seed=5, progress=silent) for _ in range(2))
+    first, second = (distil(graph, lesson, Training(1500, 5, silent)) for _ in range(2))
     for a, b in zip(first(X[:3]), second(X[:3]), strict=True):
         assert torch.equal(a, b)

@@ -32,10 +32,19 @@ from onesigma.graph.join_norms import join_norms
 from onesigma.graph.split import crossing, nodes_behind_noise, split
 
 HIDDEN = 32
-STEPS, _BATCH, _RATE = 1500, 64, 4e-3
+_BATCH, _RATE = 64, 4e-3
 _AT_ONCE = 32  # rows of a batch; twice as fast as 64 where activations are large
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long a student learns, from which seed, and who is told of the steps."""
+
+    steps: int
+    seed: int
+    progress: Progress
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,8 @@ class _Targets:
 def distil(
     source: fx.GraphModule,
     lesson: Lesson,
+    training: Training,
     *,
-    seed: int,
-    progress: Progress,
     hidden_noise: bool = False,
 ) -> Student:
     """A student whose layers are the network's; those that noise reaches learn, too.
@@ -82,7 +90,8 @@ def distil(
     layers = without_dropout(joined, energies=False)
     names = {name for name, _ in layers.named_parameters()}
     noisy = {node.name for node in nodes_behind_noise(joined.graph)}
-    behind = {n for n in layers.graph.nodes if hidden_noise or n.name in noisy}
+    ops = [node for node in layers.graph.nodes if node.op == "call_function"]
+    behind = {node for node in ops if hidden_noise or node.name in noisy}
     weights = _own_weights(layers, _weights_of(behind) & names)
     learning, known = _compute_certain(layers, behind, lesson.inputs)
     # Without gradients: all other weights are the user's own.
@@ -98,22 +107,22 @@ def distil(
         read = tuple(x[rows] for x in known)
         return as_features(functional_call(learning, fixed | moved(), read))
 
-    student = _student(layers, lesson, seed, "adapted")
-    _train(student.head, read, [*moves.values()], lesson, seed, progress)
+    student = _student(layers, lesson, training.seed, "adapted")
+    _train(student.head, read, [*moves.values()], lesson, training)
     with torch.no_grad():
         for name, weight in moved().items():
             weights[name].copy_(weight)
     return student
 
 
-def fit_energy(source: fx.GraphModule, lesson: Lesson, *, seed: int, progress: Progress) -> Student:
+def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    student = _student(without_dropout(source, energies=True), lesson, seed, SOURCE)
+    student = _student(without_dropout(source, energies=True), lesson, training.seed, SOURCE)
     with torch.no_grad():
         chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
         parts = [student.read(*chunk) for chunk in chunks]
     logits, features = (torch.cat(each) for each in zip(*parts, strict=True))
-    _train(student.head, lambda rows: (logits[rows], features[rows]), [], lesson, seed, progress)
+    _train(student.head, lambda rows: (logits[rows], features[rows]), [], lesson, training)
     return student
 
 
@@ -162,8 +171,7 @@ def _train(
     read: Callable[[Tensor], tuple[Tensor, Tensor]],
     moves: list[Tensor],
     lesson: Lesson,
-    seed: int,
-    progress: Progress,
+    training: Training,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
     targets = _Targets.of(lesson)
@@ -173,10 +181,10 @@ def _train(
     ]
     optimiser = torch.optim.AdamW(groups, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, _RATE, total_steps=STEPS, pct_start=0.2
+        optimiser, _RATE, total_steps=training.steps, pct_start=0.2
     )
-    with torch.enable_grad(), seeded(seed, 1, lesson.logits.device):
-        for rows in _batches(lesson, progress):
+    with torch.enable_grad(), seeded(training.seed, 1, lesson.logits.device):
+        for rows in _batches(lesson, training):
             optimiser.zero_grad()
             for part in torch.split(rows, _AT_ONCE):
                 loss = _loss(head(*read(part)), targets.rows(part)) * (len(part) / len(rows))
@@ -186,12 +194,12 @@ def _train(
     head.requires_grad_(False)
 
 
-def _batches(lesson: Lesson, progress: Progress) -> Iterator[Tensor]:
+def _batches(lesson: Lesson, training: Training) -> Iterator[Tensor]:
     """Rows to learn from at each step; clean inputs, the first kind, come more often."""
     count = len(lesson.logits)
     often = torch.ones(count)
     often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
-    for _ in progress(range(STEPS)):
+    for _ in training.progress(range(training.steps)):
         yield torch.multinomial(often, _BATCH, replacement=True)
 
 

@@ -43,7 +43,8 @@ class Lesson:
     @property
     def var(self) -> Tensor:
         """Of the logits, without bias: within groups, and between their means."""
-        groups = self.logits.unflatten(1, (self.groups or self.logits.shape[1], -1))
+        rows, passes, classes = self.logits.shape
+        groups = self.logits.reshape(rows, self.groups or passes, -1, classes)
         return groups.var(2, correction=0).mean(1) + groups.mean(2).var(1)
 
     @property
@@ -102,9 +103,9 @@ class Teacher:
         groups = int(min(_GROUPS / max(share, 1e-6), _MOST_GROUPS))
 
         def run(*rows: Tensor) -> Tensor:
-            return torch.cat([balanced(*rows) for _ in range(groups)], 1)
+            return balanced(*rows, groups=groups)
 
-        logits = _in_parts(run, inputs, _ROWS // 4, seed, progress)
+        logits = _in_parts(run, inputs, _ROWS // 2, seed, progress)
         return Lesson(tuple(inputs), logits, kinds, groups)
 
 

@@ -29,9 +29,7 @@ def crossing(graph: fx.Graph, behind: set[fx.Node]) -> list[fx.Node]:
     return [n for n in read if n not in behind and n.op != "get_attr"]
 
 
-def split(
-    module: fx.GraphModule, behind: set[fx.Node]
-) -> tuple[fx.GraphModule, fx.GraphModule]:
+def split(module: fx.GraphModule, behind: set[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
     """All that is not behind, and what is: the second takes what the first returns.
 
     If something else than tensors crosses, as the size of the batch, the first does nothing.

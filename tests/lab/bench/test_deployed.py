@@ -83,9 +83,7 @@ def test_a_network_is_fitted_compared_and_timed(monkeypatch, tmp_path):
         network = nn.Sequential(*layers, nn.Linear(16, CLASSES))
     only = {"noise": deployed.SHIFTS["noise"]}
     network.eval()
-    compared = deployed.compare_network(
-        "ds_cnn", network, small_splits(), TINY, tmp_path, only
-    )
+    compared = deployed.compare_network("ds_cnn", network, small_splits(), TINY, tmp_path, only)
     assert not compared.bench
     found = deployed.time_network(compared, network, small_splits(), TINY, tmp_path)
     assert found.distances == compared.distances
