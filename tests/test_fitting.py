@@ -84,6 +84,33 @@ def test_the_same_call_gives_the_same_model():
     assert torch.equal(first(X[:5]).probs, again(X[:5]).probs)
 
 
+@pytest.mark.usefixtures("quick")
+def test_an_interrupted_call_goes_on(tmp_path, monkeypatch):
+    """Whatever step it was interrupted at, the same call ends in the same model."""
+    whole = onesigma.fit(network(), X[:80], worth=10**6)
+    stages = []
+
+    def steps(numbers):
+        stages.append(len(numbers))
+        if len(stages) in stop_at:
+            raise KeyboardInterrupt
+        return numbers
+
+    stop_at = {3, 8, 11}
+    for _ in range(len(stop_at)):
+        with pytest.raises(KeyboardInterrupt):
+            onesigma.fit(network(), X[:80], worth=10**6, resume=tmp_path, progress=steps)
+    stop_at = set()
+    found = onesigma.fit(network(), X[:80], worth=10**6, resume=tmp_path, progress=steps)
+    assert found.own is not None
+    assert torch.equal(found(X[:5]).probs, whole(X[:5]).probs)
+    before = len(stages)
+    onesigma.fit(network(), X[:80], worth=10**6, resume=tmp_path, progress=steps)
+    assert len(stages) == before  # nothing was left to do
+    with pytest.raises(onesigma.InputError, match="begun with another model"):
+        onesigma.fit(network(), X[:81], resume=tmp_path)
+
+
 def test_it_is_saved_and_loaded(ready, tmp_path):
     onesigma.save(ready, tmp_path / "m.safetensors")
     loaded = onesigma.load(tmp_path / "m.safetensors")

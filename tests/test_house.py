@@ -21,9 +21,9 @@ ORDER = [
     *(
         "baselines",
         "metrics",
+        "storage",
         "calibration",
         "fitting",
-        "storage",
         "exporters",
         "tables",
         "pages",

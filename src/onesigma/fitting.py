@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ from onesigma.graph.capture import as_graph
 from onesigma.graph.prepare import prepare
 from onesigma.importers.keras import as_module
 from onesigma.report import Candidate, Closeness, plain_report
+from onesigma.storage.stages import Stages
+from onesigma.version import __version__
 
 FEWEST = 40
 _MOST, _MOST_JUDGED = 2000, 120  # inputs to learn from, and to judge by; more are left alone
@@ -53,6 +56,7 @@ def fit(
     corruptions: Sequence[Callable[[Tensor], Tensor]] = (),
     class_dim: int | None = None,
     seed: int = 0,
+    resume: str | Path | None = None,
     progress: Progress = silent,
 ) -> Converted:
     """Make a trained classifier say how sure it is, as cheaply as it can be done well.
@@ -70,6 +74,8 @@ def fit(
         corruptions: functions from inputs to corrupted ones, to learn from besides the built-in.
         class_dim: dimension of the classes in the output; 1, or that of the final softmax.
         seed: of masks, corruptions and starts.
+        resume: a folder that keeps what is finished. After an interruption, the same call goes on
+            from there. With ``corruptions``, name a new one when you change them.
         progress: wraps the steps, e.g. ``tqdm.tqdm``.
 
     Returns:
@@ -81,9 +87,9 @@ def fit(
     plain = _plain(model, tuple(x[:4] for x in given), class_dim)
     inputs = plain.check_inputs(given)
     _require_fittable(plain, inputs)
-    course = _Course(
-        plain, inputs, [_without_generator(kind) for kind in corruptions], seed, progress
-    )
+    stages = _stages(resume, plain, inputs, (class_dim, seed, len(corruptions)))
+    kinds = [_without_generator(kind) for kind in corruptions]
+    course = _Course(plain, inputs, kinds, seed, stages, progress)
     few = tuple(x[:_CALIBRATED_ON] for x in course.examples)
 
     def moments() -> Converted:
@@ -107,7 +113,8 @@ def _try_in_turn(
     tried, refusals = list[tuple[Candidate, Converted]](), list[str]()
     for name, make in forms.items():
         try:
-            made = make()
+            made = course.stages.model(name, make)
+            made.own = made.own or course.own
         except (UnsupportedOp, NoRandomness) as refusal:  # only moments need rules
             refusals.append(f"{name}: {refusal}")
             continue
@@ -117,6 +124,18 @@ def _try_in_turn(
             if candidate.is_worth(worth):
                 break
     return _chosen(tried, worth, budget, refusals)
+
+
+def _stages(
+    folder: str | Path | None,
+    plain: Converted,
+    inputs: Sequence[Tensor],
+    settings: tuple[object, ...],
+) -> Stages:
+    """What is kept of a call depends on the network, the inputs, the settings and our version."""
+    given = {f"input {place}": x for place, x in enumerate(inputs)}
+    settings = (__version__, ROWS, STEPS, LONGER, _MOST_JUDGED, _REFERENCE, *settings)
+    return Stages(folder, f"{settings} {plain.source.graph}", plain.source.state_dict() | given)
 
 
 def _plain(model: nn.Module, examples: tuple[Tensor, ...], class_dim: int | None) -> Converted:
@@ -186,9 +205,11 @@ class _Course:
         inputs: Sequence[Tensor],
         corruptions: Sequence[Corruption],
         seed: int,
+        stages: Stages,
         progress: Progress,
     ) -> None:
-        self.seed, self.progress = seed, progress
+        self.seed, self.stages, self.progress = seed, stages, progress
+        self.own = plain.own
         self.kinds = [*FITTED_ON.values(), *corruptions, *[two_at_once] * _PAIRS]
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(inputs[0]), generator=generator)
@@ -201,15 +222,18 @@ class _Course:
         exams = {CLEAN: held} | {
             name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
         }
-        self.exams = {
-            name: Exam(self.teacher.teach(each, _REFERENCE, seed + 1, progress))
-            for name, each in exams.items()
-        }
+        self.exams = {name: self._exam(name, each) for name, each in exams.items()}
         if not any(bool(exam.reference.logits.var(1).any()) for exam in self.exams.values()):
             raise NoRandomness(
                 "No dropout changes the output, so there is no uncertainty to learn. The model "
                 "must have been trained with dropout: nn.Dropout or F.dropout(x, p, self.training)."
             )
+
+    def _exam(self, name: str, inputs: tuple[Tensor, ...]) -> Exam:
+        def ask() -> Tensor:
+            return self.teacher.teach(inputs, _REFERENCE, self.seed + 1, self.progress).logits
+
+        return Exam(Lesson(inputs, self.stages.tensor(f"exam {name}", ask)))
 
     def lesson(self, rows: int) -> Lesson:
         """So many rows in all, equally many of each kind; the first kind are clean inputs."""
@@ -221,7 +245,12 @@ class _Course:
             which = torch.cat(turns)[:each]
             parts.append(corrupt([x[which] for x in self.examples], [kind], generator))
         inputs = tuple(torch.cat(part) for part in zip(*parts, strict=True))
-        return self.teacher.teach_cheaply(inputs, self.seed + 4, self.progress, len(kinds))
+
+        def ask() -> Tensor:
+            return self.teacher.teach_cheaply(inputs, self.seed + 4, self.progress).grouped
+
+        grouped = self.stages.tensor(f"lesson {rows}", ask)
+        return Lesson(inputs, grouped.flatten(1, 2), len(kinds), grouped.shape[1])
 
     @torch.no_grad()
     def judge(self, name: str, made: Converted) -> Candidate:

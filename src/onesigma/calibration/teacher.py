@@ -41,10 +41,15 @@ class Lesson:
         return self.logits.softmax(-1).mean(1)
 
     @property
+    def grouped(self) -> Tensor:
+        """The logits: (n, groups, passes of each, classes)."""
+        rows, passes, classes = self.logits.shape
+        return self.logits.reshape(rows, self.groups or passes, -1, classes)
+
+    @property
     def var(self) -> Tensor:
         """Of the logits, without bias: within groups, and between their means."""
-        rows, passes, classes = self.logits.shape
-        groups = self.logits.reshape(rows, self.groups or passes, -1, classes)
+        groups = self.grouped
         return groups.var(2, correction=0).mean(1) + groups.mean(2).var(1)
 
     @property
@@ -76,29 +81,20 @@ class Teacher:
         self._run = own or (lambda *inputs: graph(*inputs)[0])  # type: ignore[misc]
         self._balanced = BalancedPasses(original.graph) if all_noise_found else None
 
-    def teach(
-        self,
-        inputs: Sequence[Tensor],
-        passes: int,
-        seed: int,
-        progress: Progress,
-        kinds: int = 1,
-    ) -> Lesson:
+    def teach(self, inputs: Sequence[Tensor], passes: int, seed: int, progress: Progress) -> Lesson:
         """``passes`` for each input, each with masks of its own."""
 
         def run(*rows: Tensor) -> Tensor:
             with _QuickMasks():
                 return torch.stack([self._run(*rows) for _ in range(passes)], 1)
 
-        return Lesson(tuple(inputs), _in_parts(run, inputs, _ROWS, seed, progress), kinds)
+        return Lesson(tuple(inputs), _in_parts(run, inputs, _ROWS, seed, progress))
 
-    def teach_cheaply(
-        self, inputs: Sequence[Tensor], seed: int, progress: Progress, kinds: int = 1
-    ) -> Lesson:
+    def teach_cheaply(self, inputs: Sequence[Tensor], seed: int, progress: Progress) -> Lesson:
         """As many passes as are cheap, of the graph if it shows all noise."""
         balanced = self._balanced
         if balanced is None:
-            return self.teach(inputs, _PASSES, seed, progress, kinds)
+            return self.teach(inputs, _PASSES, seed, progress)
         share = balanced.noisy_share([x[:4] for x in inputs])
         groups = int(min(_GROUPS / max(share, 1e-6), _MOST_GROUPS))
 
@@ -106,7 +102,7 @@ class Teacher:
             return balanced(*rows, groups=groups)
 
         logits = _in_parts(run, inputs, _ROWS // 2, seed, progress)
-        return Lesson(tuple(inputs), logits, kinds, groups)
+        return Lesson(tuple(inputs), logits, groups=groups)
 
 
 @torch.no_grad()
