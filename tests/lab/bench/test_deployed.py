@@ -141,6 +141,8 @@ def test_a_rerun_skips_what_is_finished(monkeypatch, tmp_path, capsys):
     deployed.run(["ds_cnn"], TINY, tmp_path, again=True)
     deployed.run(["ds_cnn"], replace(TINY, inputs=5), tmp_path)
     assert measured[2:] == ["ds_cnn", "ds_cnn"]
+    deployed.run(["ds_cnn"], replace(TINY, inputs=5, every=True), tmp_path)
+    assert (len(measured), len(timed)) == (4, 5)
     (left,) = deployed.run(["mlp", "ds_cnn"], replace(TINY, inputs=5), tmp_path)
     assert left.network == "ds_cnn"
     assert "mlp: left out: made to fail" in capsys.readouterr().err

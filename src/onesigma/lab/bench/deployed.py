@@ -41,6 +41,7 @@ from onesigma.lab.bench.deployed_result import (
     PASSES,
     PLAIN,
     QUICK,
+    TIMING,
     Measured,
     Settings,
     show,
@@ -227,13 +228,16 @@ def _keep(found: Sequence[Measured], settings: Settings, folder: Path) -> None:
 
 
 def _read(path: Path, settings: Settings) -> Measured | None:
-    """What an earlier run found, if it measured as much."""
+    """What an earlier run found, if it measured as much; without its times if these differ."""
     if not path.is_file():
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
-    if content["settings"] != asdict(settings):
+    wanted = asdict(settings)
+    other = {name for name in wanted if content["settings"].get(name) != wanted[name]}
+    if other - TIMING:
         return None
-    return Measured.from_dict(content["measured"])
+    found = Measured.from_dict(content["measured"])
+    return replace(found, bench={}) if other else found
 
 
 def _write(path: Path, text: str) -> None:

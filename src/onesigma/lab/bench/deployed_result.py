@@ -32,6 +32,7 @@ class Settings:
     every: bool = False  # batches of 8 and 64 and two threads, too
 
 
+TIMING = {"repeats", "seconds", "processes", "every"}  # what only the times depend on
 QUICK = Settings(fit=100, inputs=32, passes=200, repeats=40, seconds=0.5, processes=0)
 
 
