@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -76,7 +77,7 @@ def _are_finite(inputs: Sequence[Tensor]) -> bool:
     if torch.compiler.is_compiling() or not all(x.is_cpu for x in inputs):
         return False
     try:
-        return all(bool(torch.isfinite(x.sum())) for x in inputs)
+        return all(math.isfinite(x.sum().item()) for x in inputs)
     except RuntimeError:  # under vmap, or while it is traced
         return False
 

@@ -95,13 +95,15 @@ def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     logits, *read = outputs
     flat = [h for h in read if h.dim() == 2]
     for rank in sorted({h.dim() for h in read if h.dim() > 2}):
-        pooled = [_pooled(h * h) for h in read if h.dim() == rank]
-        flat.append(torch.cat(pooled, 1).flatten(1).sqrt())
+        squares = [h * h for h in read if h.dim() == rank]
+        # Several are joined before they are flattened, so that this is done once.
+        pooled = [_pooled(square, keepdim=len(squares) > 1) for square in squares]
+        flat.append((torch.cat(pooled, 1).flatten(1) if len(pooled) > 1 else pooled[0]).sqrt())
     return logits, torch.cat(flat, 1) if len(flat) > 1 else flat[0]
 
 
-def _pooled(h: Tensor) -> Tensor:
-    return h.mean(list(range(2, h.dim())), keepdim=True)
+def _pooled(h: Tensor, *, keepdim: bool) -> Tensor:
+    return h.mean(list(range(2, h.dim())), keepdim=keepdim)
 
 
 def without_dropout(source: fx.GraphModule, *, energies: bool) -> fx.GraphModule:
