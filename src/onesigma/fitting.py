@@ -318,17 +318,19 @@ def _chosen(
     budget: float | None,
     refusals: Sequence[str],
 ) -> Converted:
-    """The first that is worth it, else the closest, with a warning."""
+    """The first that is worth it; else that of most passes for its cost, with a warning."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-    best = max(tried, key=lambda pair: (pair[0].is_worth(worth), pair[0].worst.passes))
-    candidate, made = best
+    candidate, made = max(
+        tried, key=lambda pair: (pair[0].is_worth(worth), pair[0].worst.passes / pair[0].cost)
+    )
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if not candidate.is_worth(worth):
         notes.append(
-            f"WARNING: no form is worth {worth} passes here. The closest, {candidate.form}, is "
-            f"worth {worst.passes:.0f} on its worst kind of input ({worst.kind})"
+            f"WARNING: no form is worth {worth} passes here. The best for its cost, "
+            f"{candidate.form}, is worth {worst.passes:.0f} on its worst kind of input "
+            f"({worst.kind})"
         )
     candidates = tuple(replace(each, chosen=each is candidate) for each, _ in tried)
     return made.with_changes(report=replace(made.report, notes=tuple(notes), candidates=candidates))
