@@ -41,6 +41,7 @@ _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to compare with. A few of them, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
 _REFERENCE, _FEW = 120, 30
+_MOMENTS_PRICE = 4.0  # about what they cost in students: only where they are so much closer
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
 
@@ -318,12 +319,16 @@ def _chosen(
     budget: float | None,
     refusals: Sequence[str],
 ) -> Converted:
-    """The first that is worth it; else that of most passes for its cost, with a warning."""
+    """The first that is worth it; else, with a warning, the best for its cost."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-    candidate, made = max(
-        tried, key=lambda pair: (pair[0].is_worth(worth), pair[0].worst.passes / pair[0].cost)
-    )
+
+    def rank(pair: tuple[Candidate, Converted]) -> tuple[bool, float]:
+        # Not by the measured time, so that the same call gives the same model.
+        price = _MOMENTS_PRICE if pair[0].form == MOMENTS else 1.0
+        return pair[0].is_worth(worth), pair[0].worst.passes / price
+
+    candidate, made = max(tried, key=rank)
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if not candidate.is_worth(worth):
