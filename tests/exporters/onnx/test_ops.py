@@ -128,6 +128,7 @@ CASES = {
     aten.upsample_bilinear2d.vec: [(IMAGE, None, False, [2.0, 2.0])],
     aten.reshape.default: [(IMAGE, [2, -1]), (IMAGE, [-1, 6])],
     aten.view.default: [(IMAGE, [2, 4, -1])],
+    aten.unflatten.int: [(IMAGE, -1, [1, -1]), (IMAGE, 1, [-1, 1])],
     aten.flatten.using_ints: [(IMAGE,), (IMAGE, 1), (IMAGE, 1, 2), (IMAGE, -2)],
     aten.unsqueeze.default: [(X, 1), (X, -1)],
     aten.squeeze.dim: [(X[:, :1], 1), (X[:, :1], -1)],

@@ -453,6 +453,12 @@ def _flatten(w: Writer, x: Value, start: int = 0, end: int = -1) -> str:
     return w.op("Reshape", x, [*([0] * start), -1, *x.shape[end + 1 :]])
 
 
+@writes(aten.unflatten.int)
+def _unflatten(w: Writer, x: Value, dim: int, sizes: Sizes) -> str:
+    dim %= x.rank
+    return w.op("Reshape", x, [*([0] * dim), *sizes, *x.shape[dim + 1 :]])
+
+
 @writes(aten.squeeze.dim)
 def _squeeze(w: Writer, x: Value, dim: int) -> str:
     _require(x.shape[dim] == 1, "squeezing what is not 1")

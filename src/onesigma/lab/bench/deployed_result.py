@@ -59,7 +59,7 @@ class Measured:
 
     @property
     def plain_us(self) -> float:
-        return 1e3 * float(self._row(PLAIN)["minimum_ms"])
+        return 1e3 * float(self._row(PLAIN).get("minimum_ms", "nan"))
 
     def cost(self, method: str, threads: int = 1, batch: int = 1) -> float:
         """Time over the plain network's in ONNX Runtime; NaN if it was not measured.
