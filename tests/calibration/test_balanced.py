@@ -59,7 +59,20 @@ def test_what_is_linear_in_the_masks_cancels():
         torch.testing.assert_close(passes(X).mean(1), model(X))
 
 
+class RowsOfInstants(nn.Module):
+    """Dropout of a row for each instant: masks of one pass must not be balanced over time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(1, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = nn.functional.dropout(self.first(x.reshape(-1, 1)), 0.4, self.training)
+        return self.last(rows.reshape(-1, 6, 4).mean(1).relu())
+
+
 NETWORKS = {
+    "rows of instants": RowsOfInstants(),
     "ends in dropout": nn.Sequential(
         *(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 16), nn.ReLU()),
         *(nn.Dropout(0.5), nn.Linear(16, 3)),

@@ -32,12 +32,33 @@ class AsksForTheBatch(Residual):
         return self.last(h.reshape(x.shape[0], 4, 12).mean(-1))
 
 
+class HasPlaces(Residual):
+    """Something that is computed from weights alone is read behind the noise; 5 is X's batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(5, 4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = nn.functional.dropout(self.first(x), 0.3, self.training)
+        return self.last((h + self.places.abs().sum(0)).mean(-1))
+
+
+class RowsOfInstants(Residual):
+    """A row for each instant and not for each input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.first(x).transpose(1, 2).reshape(-1, 4)
+        h = nn.functional.dropout(rows, 0.3, self.training)
+        return self.last(h.reshape(-1, 12, 4).mean(1))
+
+
 def parts(model: nn.Module) -> tuple[torch.fx.GraphModule, ...]:
     graph = prepare(model.eval(), X, "classification", None).graph
     return graph, *split(graph, nodes_behind_noise(graph.graph))
 
 
-@pytest.mark.parametrize("model", [Residual, AsksForTheBatch])
+@pytest.mark.parametrize("model", [Residual, AsksForTheBatch, HasPlaces, RowsOfInstants])
 def test_both_parts_are_the_whole(model):
     whole, certain, noisy = parts(model())
     with torch.no_grad():
@@ -49,6 +70,15 @@ def test_the_first_part_does_what_no_noise_reaches():
     _, certain, noisy = parts(Residual())
     assert [len(list(p.parameters())) for p in (certain, noisy)] == [2, 4]
     assert len(certain(X)) == 1  # what both branches read crosses once
+
+
+@pytest.mark.parametrize("model", [AsksForTheBatch, HasPlaces, RowsOfInstants])
+def test_what_crosses_has_a_row_for_each_input(model):
+    _, certain, noisy = parts(model())
+    assert all(len(x) == len(X) for x in certain(X))
+    assert torch.equal(certain(X)[0], X)  # it does nothing
+    more = torch.cat([X, X])
+    assert len(noisy(*certain(more))[0]) == len(more)
 
 
 def test_weights_are_shared():

@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from onesigma.graph.capture import is_site
-from onesigma.graph.split import crossing, nodes_behind, nodes_behind_noise, split
+from onesigma.graph.split import crossing, has_rows, nodes_behind, nodes_behind_noise, split
 from onesigma.rules.dropout import RATE_ARGUMENT
 
 aten = torch.ops.aten
@@ -34,13 +34,14 @@ class BalancedPasses:
     def __init__(self, source: fx.GraphModule) -> None:
         late = _LATE if _ends_in_dropout(source.graph) else 1
         self.passes = _TOGETHER * late
+        balanced = {n.name for n in source.graph.nodes if n.target in _BALANCED and has_rows(n)}
         self._certain, self._noisy = split(source, nodes_behind_noise(source.graph))
-        _draw_together(self._noisy, late)
+        _draw_together(self._noisy, balanced, late)
 
     @torch.no_grad()
     def __call__(self, *inputs: Tensor, groups: int = 1) -> Tensor:
         rows = len(inputs[0])
-        known = [_repeat(x, rows) for x in self._certain(*inputs)]
+        known = [x.repeat_interleave(_TOGETHER, 0) for x in self._certain(*inputs)]
         each = [self._noisy(*known)[0] for _ in range(groups)]
         return torch.cat([logits.unflatten(0, (rows, self.passes)) for logits in each], 1)
 
@@ -52,30 +53,27 @@ class BalancedPasses:
         with every:
             self._certain(*inputs)
             with noisy:
-                self._noisy(*(_repeat(x, len(inputs[0])) for x in known))
+                self._noisy(*(x.repeat_interleave(_TOGETHER, 0) for x in known))
         per_pass = noisy.get_total_flops() / _TOGETHER
         certain = every.get_total_flops() - noisy.get_total_flops()
         return per_pass / max(1.0, certain + per_pass)
-
-
-def _repeat(x: Tensor, rows: int) -> Tensor:
-    return x.repeat_interleave(_TOGETHER, 0) if x.dim() and len(x) == rows else x
 
 
 def _ends_in_dropout(graph: fx.Graph) -> bool:
     """Whether all noise passes through the last dropout."""
     last = [node for node in graph.nodes if is_site(node)][-1]
     behind = nodes_behind(graph, [last])
-    return last.target in _BALANCED and crossing(graph, behind) == [last.args[0]]
+    alone = crossing(graph, behind) == [last.args[0]]
+    return alone and last.target in _BALANCED and has_rows(last)
 
 
-def _draw_together(noisy: fx.GraphModule, late: int) -> None:
-    """Switch the dropouts on, the usual kinds with balanced masks; several times the last."""
+def _draw_together(noisy: fx.GraphModule, balanced: set[str], late: int) -> None:
+    """Switch the dropouts on, those named with balanced masks; several times the last."""
     graph = noisy.graph
     sites = [node for node in graph.nodes if is_site(node)]
     for site in sites:
         x, rate = site.args[0], site.args[RATE_ARGUMENT]
-        if site.target not in _BALANCED:
+        if site.name not in balanced:
             site.args = (x, rate, True)
             continue
         passes = _TOGETHER

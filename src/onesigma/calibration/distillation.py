@@ -29,7 +29,7 @@ from onesigma.converted import SOURCE
 from onesigma.forms.student import Head, Student, as_features, without_dropout
 from onesigma.graph.capture import shared_copy
 from onesigma.graph.join_norms import join_norms
-from onesigma.graph.split import crossing, nodes_behind_noise, split
+from onesigma.graph.split import crossing, has_rows, nodes_behind_noise, split
 
 HIDDEN = 32
 _BATCH, _RATE = 64, 4e-3
@@ -135,8 +135,8 @@ def _compute_certain(
     layers: fx.GraphModule, behind: set[fx.Node], inputs: Sequence[Tensor]
 ) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
     """The part that learns, and what it reads of each row; all of it if that would be large."""
-    values = [n.meta["val"] for n in crossing(layers.graph, behind)]
-    sizes = [x[0].numel() if isinstance(x, Tensor) and x.dim() else math.inf for x in values]
+    read = crossing(layers.graph, behind)
+    sizes = [n.meta["val"][0].numel() if has_rows(n) else math.inf for n in read]
     if sum(sizes) > sum(x[0].numel() for x in inputs):
         behind = {n for n in layers.graph.nodes if n.op == "call_function"}
     certain, learning = split(layers, behind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, fx
 
 from onesigma.graph.capture import is_site
@@ -29,13 +30,25 @@ def crossing(graph: fx.Graph, behind: set[fx.Node]) -> list[fx.Node]:
     return [n for n in read if n not in behind and n.op != "get_attr"]
 
 
+def has_rows(node: fx.Node) -> bool:
+    """Whether its first dimension is that of the inputs: a row for each of them."""
+    first = next(n for n in node.graph.nodes if n.op == "placeholder")
+    inputs, value = (n.meta.get("val") for n in (first, node))
+    if not isinstance(value, Tensor) or not isinstance(inputs, Tensor) or not value.dim():
+        return False
+    rows = inputs.shape[0]
+    # A batch that is a plain number could be the size of something else, too.
+    return isinstance(rows, torch.SymInt) and str(value.shape[0]) == str(rows)
+
+
 def split(module: fx.GraphModule, behind: set[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
     """All that is not behind, and what is: the second takes what the first returns.
 
-    If something else than tensors crosses, as the size of the batch, the first does nothing.
+    What crosses has a row for each input. If something else would, as the size of the batch or what
+    was computed from weights alone, the first part does nothing.
     """
     graph = module.graph
-    if not all(isinstance(n.meta.get("val"), Tensor) for n in crossing(graph, behind)):
+    if not all(map(has_rows, crossing(graph, behind))):
         behind = {n for n in graph.nodes if n.op == "call_function"}
     first, second = fx.Graph(), fx.Graph()
     cut = crossing(graph, behind)
