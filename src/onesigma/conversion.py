@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from onesigma import head
 from onesigma.arguments import typed
-from onesigma.converted import Converted, Settings, with_prior
+from onesigma.converted import PARTICLES, Converted, Settings, with_prior
 from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
@@ -20,15 +20,17 @@ from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold
 from onesigma.graph.locate import output_of
 from onesigma.graph.own import OwnNetwork
+from onesigma.graph.particles import spread
 from onesigma.graph.prepare import Prepared, prepare
 from onesigma.graph.scale import scale_weights
+from onesigma.graph.split import last_dropout, nodes_behind
 from onesigma.importers.keras import as_module
 from onesigma.prediction import OUTPUTS
-from onesigma.report import Report, make_report
+from onesigma.report import Report, make_report, plain_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
-from onesigma.rules.forms import DROPOUTS
+from onesigma.rules.forms import DROPOUTS, rules_for
 from onesigma.rules.table import INDEPENDENT, SEPARATE
 from onesigma.values.gaussian import Gaussian, Value, mapped
 
@@ -48,6 +50,7 @@ def convert(
     class_dim: int | None = None,
     dropout: str = "inverted",
     covariance: bool = False,
+    particles: int = 0,
 ) -> Converted:
     """Turn a trained network into one that also says how sure it is, from one forward pass.
 
@@ -67,6 +70,9 @@ def convert(
         covariance: let the head see how the logits vary together, where the last op is a linear
             layer (of at most 64 classes). It helps after ``calibrate``, which turns it on where
             it does; without gains it makes an under-stated spread worse.
+        particles: let so many rows with fixed masks stand for each input, in place of moments: for
+            ops that have no good rule, as recurrent layers and attention. It takes so many times
+            as long, and is stratified sampling, not a closed form.
 
     Raises:
         UnsupportedOp: ops without a rule; the message lists them all with their source lines.
@@ -80,6 +86,8 @@ def convert(
     settings = Settings(
         task=task, dropout=dropout, draws=draws, sampling=sampling, **describe_inputs(prepared)
     )
+    if particles:
+        return _with_particles(prepared, settings, particles, prior)
     rules = settings.rules
     _refuse_unsupported(prepared, rules, prior)
     flow = trace_noise(source, rules, prior=prior is not None)
@@ -90,6 +98,39 @@ def convert(
     if covariance:
         settings = with_covariance(settings, source)
     return assemble(source, prepared.examples, report, settings, prior, prepared.own)
+
+
+def _with_particles(
+    prepared: Prepared, settings: Settings, count: int, prior: Tensor | None
+) -> Converted:
+    """Rows with fixed masks up to the last dropout; that one in closed form where it can be."""
+    if count < 2 or prior is not None or settings.dropout != "inverted":
+        raise InputError(
+            f"particles={count}: give two or more, with inverted dropout and without input_std."
+        )
+    if not prepared.dynamic_batch:
+        raise InputError("The model fixes its batch size: particles need an open one.")
+    last = closed_form_dropout(prepared.graph)
+    rows = spread(prepared.graph, count, keep=last)
+    flow = trace_noise(prepared.graph, settings.rules, prior=False)
+    _require_randomness(plain_report(prepared.graph, prepared.notes), flow)
+    note = f"{count} rows with fixed masks for each input: stratified sampling, not a closed form"
+    report = plain_report(prepared.graph, prepared.notes).with_head(PARTICLES, note)
+    settings = replace(settings, form=PARTICLES, particles=count)
+    propagated = _Propagated(rows, prepared.examples, settings, None)
+    network = as_graph(propagated, prepared.examples, dynamic=True)
+    return Converted(network, prepared.graph, report, settings, None, prepared.own).eval()
+
+
+def closed_form_dropout(source: fx.GraphModule) -> fx.Node | None:
+    """The last dropout, if all noise passes through it and then through linear ops alone."""
+    last = last_dropout(source.graph)
+    if last is None:
+        return None
+    behind = nodes_behind(source.graph, [last]) - {last}
+    rules = [RULES.get(node.target) for node in behind]  # type: ignore[arg-type]
+    linear = all(r is not None and (r.linear_in_variance or r.moves_only) for r in rules)
+    return last if linear else None
 
 
 def _notes(prepared: Prepared, covariance: bool) -> list[str]:
@@ -169,11 +210,13 @@ class _Propagated(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         settings = self.settings
-        engine = Engine(self.source, settings.rules, settings.corrections)
+        engine = Engine(self.source, rules_for(settings.dropout), settings.corrections)
         (out,) = engine.run(*with_prior(inputs, getattr(self, _PRIOR)))
         fields = self._moments(out)
         if settings.task == "classification":
             fields |= self._classify(out)._asdict()
+        if settings.particles:
+            fields = head.join_particles(fields, settings.particles, settings.class_dim)
         return tuple(fields[name] for name in OUTPUTS[settings.task])
 
     def _moments(self, out: Value) -> dict[str, Tensor]:

@@ -31,8 +31,8 @@ from onesigma.values.gaussian import Gaussian, Value
 SOURCE = "source"
 Inputs = Tensor | tuple[Tensor, ...]
 # How uncertainty is carried: from op to op; or not at all, and read off by a head, which follows
-# layers that are adapted to it, or the original's own.
-MOMENTS, DISTILLED, ENERGY = "moments", "distilled", "energy"
+# layers that are adapted to it, or the original's own; or as a few rows for each input.
+MOMENTS, DISTILLED, ENERGY, PARTICLES = "moments", "distilled", "energy", "particles"
 # Settings that older files have, and the one value of each that is left.
 _RETIRED = {"mean": "matched", "variance": "full", "shift": None}
 
@@ -40,6 +40,8 @@ _RETIRED = {"mean": "matched", "variance": "full", "shift": None}
 @dataclass(frozen=True)
 class Settings:
     """How a model was converted; saved with it.
+
+    ``particles`` is how many rows with fixed masks stand for each input.
 
     ``keep_answer`` promises that ``mean`` is the original network's own output, bit for bit.
     """
@@ -53,6 +55,7 @@ class Settings:
     input_dtypes: tuple[str, ...]
     corrections: Corrections = field(default_factory=dict)
     form: str = MOMENTS
+    particles: int = 0
     keep_answer: bool = False
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,11 +20,25 @@ from onesigma.arguments import typed
 from onesigma.baselines.backbone import original_of
 from onesigma.calibration.choice import calibrate
 from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
-from onesigma.calibration.distillation import Training, distil, fit_energy
+from onesigma.calibration.distillation import (
+    Training,
+    distil,
+    fit_energy,
+    fit_particles,
+    needs_particles,
+)
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
 from onesigma.conversion import convert, describe_inputs
-from onesigma.converted import DISTILLED, ENERGY, MOMENTS, Converted, Inputs, Settings
+from onesigma.converted import (
+    DISTILLED,
+    ENERGY,
+    MOMENTS,
+    PARTICLES,
+    Converted,
+    Inputs,
+    Settings,
+)
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
 from onesigma.graph.prepare import prepare
@@ -41,6 +56,7 @@ _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to compare with. A few of them, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
 _REFERENCE, _FEW = 120, 30
+_ROWS_EACH = (2, 4, 8, 16)  # particles, until they are worth it
 _MOMENTS_PRICE = 4.0  # about what they cost in students: only where they are so much closer
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
@@ -100,10 +116,14 @@ def fit(
     taught = ENERGY if keep_answer else DISTILLED
     forms = {
         taught: lambda: _taught(plain, course, taught),
-        f"{taught}, taught longer": lambda: _taught(plain, course, taught, LONGER),
+        f"{taught}, taught longer": lambda: _taught(plain, course, taught, longer=LONGER),
     }
     if not keep_answer:
-        forms[MOMENTS] = moments
+        rows = {
+            f"{count} {PARTICLES}": partial(_taught, plain, course, PARTICLES, particles=count)
+            for count in (_ROWS_EACH if needs_particles(plain.source) else ())
+        }
+        forms |= dict([*rows.items()][:2]) | {MOMENTS: moments} | rows
     return _try_in_turn(forms, course, worth, budget)
 
 
@@ -167,19 +187,26 @@ def _require_fittable(plain: Converted, inputs: Sequence[Tensor]) -> None:
         raise InputError(f"{len(inputs[0])} inputs: fit needs at least {FEWEST}, better 300.")
 
 
-def _taught(plain: Converted, course: _Course, form: str, longer: int = 1) -> Converted:
-    """A student of the course, in one of its two forms; so many times longer than usual."""
+def _taught(
+    plain: Converted, course: _Course, form: str, *, longer: int = 1, particles: int = 0
+) -> Converted:
+    """A student of the course, in one of its forms; so many times longer than usual."""
     lesson = course.lesson(longer * ROWS)
     training = Training(longer * STEPS, course.seed, course.progress)
     if form == DISTILLED:
         student = distil(plain.source, lesson, training, hidden_noise=_hides(plain))
+    elif form == PARTICLES:
+        student = fit_particles(plain.source, particles, lesson, training)
     else:
         student = fit_energy(plain.source, lesson, training)
     graph = as_graph(student, tuple(x[:4] for x in lesson.inputs), dynamic=True)
-    settings = replace(plain.settings, form=form, keep_answer=form == ENERGY)
+    kept = form == ENERGY
+    settings = replace(plain.settings, form=form, keep_answer=kept, particles=particles)
     note = (
         f"fitted to Monte Carlo of the original on {len(lesson.logits)} clean and corrupted inputs"
     )
+    if particles:
+        note = f"{particles} rows with fixed masks for each input, which is sampling; {note}"
     report = plain.report.with_head(form, note)
     return Converted(graph, plain.source, report, settings, None, plain.own).eval()
 
@@ -325,7 +352,7 @@ def _chosen(
 
     def rank(pair: tuple[Candidate, Converted]) -> tuple[bool, float]:
         # Not by the measured time, so that the same call gives the same model.
-        price = _MOMENTS_PRICE if pair[0].form == MOMENTS else 1.0
+        price = _MOMENTS_PRICE if pair[0].form == MOMENTS else pair[1].settings.particles or 1
         return pair[0].is_worth(worth), pair[0].worst.passes / price
 
     candidate, made = max(tried, key=rank)

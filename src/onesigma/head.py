@@ -87,6 +87,25 @@ def with_entropies(probs: Tensor, aleatoric: Tensor, class_dim: int) -> Classifi
     return Classification(probs.movedim(-1, class_dim), entropy, aleatoric, epistemic)
 
 
+def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dict[str, Tensor]:
+    """From what is said of each particle, one row after the other, to what is said of each input.
+
+    The averages; the variance is that within particles and that between them. Balanced masks are
+    drawn together, so that 1/k makes that between them unbiased, not 1/(k − 1).
+    """
+    each = {name: _apart(value, count) for name, value in fields.items()}
+    joined = {name: value.mean(1) for name, value in each.items()}
+    joined["var"] = joined["var"] + each["mean"].var(1, correction=0)
+    if "probs" in joined:
+        probs = joined["probs"].movedim(class_dim, -1)
+        joined |= with_entropies(probs, joined["aleatoric"], class_dim)._asdict()
+    return joined
+
+
+def _apart(value: Tensor, count: int) -> Tensor:
+    return value.reshape(-1, count, *value.shape[1:])
+
+
 def classify_certain(logits: Tensor, class_dim: int) -> Classification:
     """Certain logits: the plain softmax. Its epistemic part is 0, not a rounding error."""
     log_probs = torch.log_softmax(logits.movedim(class_dim, -1), -1)

@@ -18,23 +18,22 @@ from torch import Tensor, fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from onesigma.graph.capture import is_site
-from onesigma.graph.split import crossing, has_rows, nodes_behind, nodes_behind_noise, split
+from onesigma.graph.particles import MASKED
+from onesigma.graph.split import has_rows, last_dropout, nodes_behind_noise, split
 from onesigma.rules.dropout import RATE_ARGUMENT
 
-aten = torch.ops.aten
 _TOGETHER, _LATE = 5, 3  # passes of a group; and for each of them, of the last dropout
 _ORDERS = 512  # of passes, to choose from; with each all orders that are turned
-# Dimensions of which each index has a mask of its own; None for all.
-_BALANCED = {aten.dropout.default: None, aten.feature_dropout.default: 2}
 
 
 class BalancedPasses:
     """Inputs (n, …) in, logits (n, groups · passes, classes) out, one group after the other."""
 
     def __init__(self, source: fx.GraphModule) -> None:
-        late = _LATE if _ends_in_dropout(source.graph) else 1
+        balanced = {n.name for n in source.graph.nodes if n.target in MASKED and has_rows(n)}
+        last = last_dropout(source.graph)
+        late = _LATE if last is not None and last.name in balanced else 1
         self.passes = _TOGETHER * late
-        balanced = {n.name for n in source.graph.nodes if n.target in _BALANCED and has_rows(n)}
         self._certain, self._noisy = split(source, nodes_behind_noise(source.graph))
         _draw_together(self._noisy, balanced, late)
 
@@ -59,14 +58,6 @@ class BalancedPasses:
         return per_pass / max(1.0, certain + per_pass)
 
 
-def _ends_in_dropout(graph: fx.Graph) -> bool:
-    """Whether all noise passes through the last dropout."""
-    last = [node for node in graph.nodes if is_site(node)][-1]
-    behind = nodes_behind(graph, [last])
-    alone = crossing(graph, behind) == [last.args[0]]
-    return alone and last.target in _BALANCED and has_rows(last)
-
-
 def _draw_together(noisy: fx.GraphModule, balanced: set[str], late: int) -> None:
     """Switch the dropouts on, those named with balanced masks; several times the last."""
     graph = noisy.graph
@@ -81,7 +72,7 @@ def _draw_together(noisy: fx.GraphModule, balanced: set[str], late: int) -> None
             if site is sites[-1] and late > 1:
                 x = graph.call_function(torch.repeat_interleave, (x, late, 0))
                 passes *= late
-            options = (x, rate, passes, _BALANCED[site.target])
+            options = (x, rate, passes, MASKED[site.target])
             drawn = graph.call_function(balanced_dropout, options)
         site.replace_all_uses_with(drawn)
         graph.erase_node(site)

@@ -27,9 +27,11 @@ from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.converted import SOURCE
 from onesigma.forms.student import Head, Student, as_features, without_dropout
-from onesigma.graph.capture import shared_copy
+from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
-from onesigma.graph.split import crossing, has_rows, nodes_behind_noise, split
+from onesigma.graph.particles import spread
+from onesigma.graph.split import crossing, has_rows, last_dropout, nodes_behind_noise, split
+from onesigma.rules.dropout import RATE_ARGUMENT
 
 HIDDEN = 32
 _BATCH, _RATE = 64, 4e-3
@@ -117,7 +119,31 @@ def distil(
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    student = _student(without_dropout(source, energies=True), lesson, training.seed, SOURCE)
+    return _fit_head(without_dropout(source, energies=True), lesson, training)
+
+
+def fit_particles(
+    source: fx.GraphModule, count: int, lesson: Lesson, training: Training
+) -> Student:
+    """A student with so many rows for each input; only its head learns.
+
+    The last dropout has no masks, where all noise passes through it: the head learns its spread.
+    """
+    rows = spread(source, count, seed=training.seed, keep=last_dropout(source.graph))
+    return _fit_head(without_dropout(rows, energies=False), lesson, training, particles=count)
+
+
+def needs_particles(source: fx.GraphModule) -> bool:
+    """Whether there is noise before the last dropout, whose spread a head can learn alone."""
+    last = last_dropout(source.graph)
+    sites = [n for n in source.graph.nodes if is_site(n) and n.args[RATE_ARGUMENT]]
+    return any(site is not last for site in sites)
+
+
+def _fit_head(
+    layers: fx.GraphModule, lesson: Lesson, training: Training, *, particles: int = 0
+) -> Student:
+    student = _student(layers, lesson, training.seed, SOURCE, particles)
     with torch.no_grad():
         chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
         parts = [student.read(*chunk) for chunk in chunks]
@@ -159,11 +185,13 @@ def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _student(layers: fx.GraphModule, lesson: Lesson, seed: int, name: str) -> Student:
-    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)))
+def _student(
+    layers: fx.GraphModule, lesson: Lesson, seed: int, name: str, particles: int = 0
+) -> Student:
+    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)), particles)
     with seeded(seed, 0, logits.device):
         head = Head(features.shape[1], logits.shape[1], HIDDEN).to(logits)
-    return Student(layers, head, name=name).eval()
+    return Student(layers, head, name=name, particles=particles).eval()
 
 
 def _train(

@@ -8,12 +8,14 @@
 
 All of it is fitted to Monte Carlo of the original (``calibration.distillation``). As the signal
 grows, m / t tends to a limit, and w grows: as under dropout, where the spread grows with the
-logits. That is a dozen small ops and no draws. It works for any layers, in two forms:
+logits. That is a dozen small ops and no draws. It works for any layers, in three forms:
 
 distilled   the weights are adapted too, so that z is the mean under dropout; f is what the last
             linear layer reads. Nothing is added to the layers themselves.
 energy      the layers are the original's, so that z is its answer bit for bit; f also has the
             energy, √ mean of h² over the positions of each channel, of what each dropout drops.
+particles   the layers are the original's with a few rows for each input (``graph.particles``); z
+            and f are their averages, and f also has the spread of their logits.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from onesigma.prediction import OUTPUTS
 aten = torch.ops.aten
 
 MAX_CHANNELS = 512
+_TINY = 1e-12  # the root of 0 has no slope
 _FLATTENS = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 
 
@@ -47,17 +50,19 @@ class Head(nn.Module):
         bias.zero_()
         bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 0.5
         nn.init.zeros_(self.read.bias)
+        self.register_buffer("minus", torch.full((classes,), -1.0))
 
     def forward(self, logits: Tensor, features: Tensor) -> dict[str, Tensor]:
         """The fields of a prediction, and ``log_probs``."""
-        count = self.classes
         hidden = torch.relu(self.read(features))
         written = self.write(torch.cat([logits, features, hidden], 1))
+        count = self.classes
+        level, root = (written.narrow(1, place * count, count) for place in range(2))
         shrunk = written.narrow(1, 2 * count, count + 1).abs() + 1
-        log_probs = torch.log_softmax(written.narrow(1, 0, count) / shrunk.narrow(1, 0, count), 1)
-        probs, root = log_probs.exp(), written.narrow(1, count, count)
-        # Each term of the entropy has one sign; abs, because it takes one node less than a minus.
-        entropy = (probs * log_probs).abs().sum(1)
+        log_probs = torch.log_softmax(level / shrunk.narrow(1, 0, count), 1)
+        probs = log_probs.exp()
+        # A product with −1s: one node, where a sum and a minus are two.
+        entropy = torch.mv(probs * log_probs, self.get_buffer("minus"))
         aleatoric = entropy / shrunk.select(1, count)
         return {
             "mean": logits,
@@ -73,12 +78,15 @@ class Head(nn.Module):
 class Student(nn.Module):
     """Layers with a head: what a converted network computes, by the same names.
 
-    ``name`` is that of the layers: ``SOURCE`` if their weights are the original's.
+    ``name`` is that of the layers: ``SOURCE`` if their weights are the original's. ``particles`` is
+    how many rows they have for each input.
     """
 
-    def __init__(self, layers: fx.GraphModule, head: Head, *, name: str) -> None:
+    def __init__(
+        self, layers: fx.GraphModule, head: Head, *, name: str, particles: int = 0
+    ) -> None:
         super().__init__()
-        self.name, self.head = name, head
+        self.name, self.head, self.particles = name, head, particles
         self.add_module(name, layers)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -87,11 +95,14 @@ class Student(nn.Module):
 
     def read(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The logits, and the features that the head reads."""
-        return as_features(self.get_submodule(self.name)(*inputs))
+        return as_features(self.get_submodule(self.name)(*inputs), self.particles)
 
 
-def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The logits, and what the head reads: rows as they are, the energies of all else."""
+def as_features(outputs: Sequence[Tensor], particles: int = 0) -> tuple[Tensor, Tensor]:
+    """The logits, and what the head reads: rows as they are, the energies of all else.
+
+    Of several particles, their averages, and how far their logits are apart.
+    """
     logits, *read = outputs
     flat = [h for h in read if h.dim() == 2]
     for rank in sorted({h.dim() for h in read if h.dim() > 2}):
@@ -99,7 +110,13 @@ def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         # Several are joined before they are flattened, so that this is done once.
         pooled = [_pooled(square, keepdim=len(squares) > 1) for square in squares]
         flat.append((torch.cat(pooled, 1).flatten(1) if len(pooled) > 1 else pooled[0]).sqrt())
-    return logits, torch.cat(flat, 1) if len(flat) > 1 else flat[0]
+    features = torch.cat(flat, 1) if len(flat) > 1 else flat[0]
+    if not particles:
+        return logits, features
+    each, rows = (x.reshape(-1, particles, x.shape[1]) for x in (logits, features))
+    mean = each.mean(1)
+    spread = ((each - mean.unsqueeze(1)).square().mean(1) + _TINY).sqrt()
+    return mean, torch.cat([rows.mean(1), spread], 1)
 
 
 def _pooled(h: Tensor, *, keepdim: bool) -> Tensor:

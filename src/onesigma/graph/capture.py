@@ -40,6 +40,11 @@ _NOTHING = (
     torch.ops.aten.detach_.default,
     torch.ops.aten.alias.default,
 )
+# Ops that hold a dropout, and the place of its rate among their arguments.
+_HOLDERS = {
+    torch.ops.aten.scaled_dot_product_attention.default: 4,
+    **{getattr(torch.ops.aten, name).input: 5 for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+}
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
@@ -51,6 +56,7 @@ class Captured:
 
     ``model`` is a copy of the user's in eval mode on the same weights, to compare the graph with.
     ``rows_apart`` says that all noise was found and that each row of a batch draws its own.
+    ``in_training`` says that the graph is that of training mode.
     """
 
     model: nn.Module
@@ -59,10 +65,14 @@ class Captured:
     dynamic_batch: bool
     rows_apart: bool
     notes: tuple[str, ...]
+    in_training: bool = False
 
 
-def capture(model: nn.Module, example_input: Any) -> Captured:
-    """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors."""
+def capture(model: nn.Module, example_input: Any, *, show_hidden: bool = True) -> Captured:
+    """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors.
+
+    With ``show_hidden``, a graph of training mode, its noise off, if only that shows all of it.
+    """
     if not isinstance(model, nn.Module):
         raise ModelError(f"The model is a {type(model).__name__}, no nn.Module.")
     notes = list(getattr(model, "notes", ()))
@@ -78,9 +88,13 @@ def capture(model: nn.Module, example_input: Any) -> Captured:
         exported, dynamic = _export(shared, examples)
         notes += _always_on(exported)
         hidden = _noise_not_carried(shared, examples, exported)
+        shown = _export_with_noise(shared, examples) if hidden and show_hidden else None
+        if shown is not None:
+            (exported, dynamic), hidden = shown, []
     rows_apart = not hidden and all(_has_own_rows(n) for n in _nodes(exported) if is_site(n))
     notes = list(dict.fromkeys([*notes, *hidden]))  # one line for many alike
-    return Captured(shared, plain_module(exported), examples, dynamic, rows_apart, tuple(notes))
+    graph, in_training = plain_module(exported), shown is not None
+    return Captured(shared, graph, examples, dynamic, rows_apart, tuple(notes), in_training)
 
 
 @contextmanager
@@ -174,11 +188,15 @@ def shared_copy(model: ModuleT) -> ModuleT:
 
 def training_copy(model: ModuleT, *, own_weights: bool = False) -> ModuleT:
     """A copy in training mode on the same parameters, its buffers its own. Norms stay in eval."""
-    training = _copy_around(() if own_weights else model.parameters(), model).train()
-    for module in training.modules():
+    return _as_in_training(_copy_around(() if own_weights else model.parameters(), model))
+
+
+def _as_in_training(model: ModuleT) -> ModuleT:
+    model.train()
+    for module in model.modules():
         if isinstance(module, _FIXED):
             module.eval()
-    return training
+    return model
 
 
 def _copy_around(kept: Iterable[Tensor], model: ModuleT) -> ModuleT:
@@ -327,6 +345,36 @@ def _noise_not_carried(
             if not is_site(node) and _draws(node)
         ),
     ]
+
+
+def _export_with_noise(
+    model: nn.Module, examples: tuple[Tensor, ...]
+) -> tuple[torch.export.ExportedProgram, bool] | None:
+    """The graph of training mode, if all that is random in it is dropout, and if its batch is open.
+
+    The dropout of attention's weights, between recurrent layers and behind ``if self.training:``
+    is there to be seen. It is switched off later (``expand``).
+    """
+    if is_captured(model):
+        return None
+    training = _as_in_training(shared_copy(model))
+    try:
+        exported, dynamic = _export(training, examples)
+    except CaptureError:
+        return None
+    random = [node for node in _nodes(exported) if _draws(node)]
+    known = all(is_site(node) or held_rate(node) for node in random)
+    return (exported, dynamic) if random and known else None
+
+
+def held_rate(node: fx.Node) -> float:
+    """The rate of a dropout that another op holds: between recurrent layers, in attention."""
+    if node.target not in _HOLDERS or is_site(node):
+        return 0.0
+    place = _HOLDERS[node.target]
+    rate = node.args[place] if len(node.args) > place else node.kwargs.get("dropout_p", 0.0)
+    layered = node.target is not torch.ops.aten.scaled_dot_product_attention.default
+    return 0.0 if layered and node.args[4] == 1 else float(rate)  # type: ignore[arg-type]
 
 
 def _trains_alike(model: nn.Module, examples: tuple[Tensor, ...], sites: list[fx.Node]) -> bool:

@@ -6,6 +6,8 @@
    and what it called is put in its place. The same kernels run on the same numbers.
 2. Others have a kernel of their own. Where noise meets one of those, ``MADE_OF`` says what it is
    made of; without noise it stays as it is.
+3. Some hold a dropout: recurrent layers between their layers, attention in its weights. ``HOLDING``
+   says where, and the dropout becomes a site like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from onesigma.graph.capture import functional_form, is_site
+from onesigma.graph.capture import functional_form, held_rate, is_site
 from onesigma.graph.flow import adds_noise
 from onesigma.graph.inline import splice
 from onesigma.rules.dropout import RATE_ARGUMENT
@@ -33,6 +35,10 @@ def expand(module: fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         if is_site(node):  # off, where it is on in eval mode too: the graph is without noise
             node.args = (*node.args[: RATE_ARGUMENT + 1], False)
+        elif held_rate(node):
+            parts = _traced(node, HOLDING[node.target], pre_dispatch=True)
+            if parts is not None:
+                splice(module.graph, node, parts, node.all_input_nodes)
         elif node.op == "call_function" and not _is_known(node):
             parts = _traced(node, node.target, pre_dispatch=False)
             if parts is not None and all(_is_known(n) or _is_whole(n) for n in parts.nodes):
@@ -143,7 +149,43 @@ def _attention(
     mask = _below(scores, 0) if causal else mask
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, -1e30)  # −∞ less −∞ would be no number
-    return (scores if mask is None else scores + mask).softmax(-1) @ v
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    return (torch.dropout(weights, p, False) if p else weights) @ v
+
+
+def _layers(kind: Any) -> Callable[..., Any]:
+    """A recurrent op of several layers as one op for each, with its dropout between them."""
+
+    def run(
+        x: Tensor,
+        states: Any,
+        weights: list[Tensor],
+        biases: bool,
+        count: int,
+        p: float,
+        train: bool,
+        both_ways: bool,
+        batch_first: bool,
+    ) -> Any:
+        given = states if isinstance(states, list | tuple) else [states]
+        each, ways, ends = len(weights) // count, 1 + both_ways, []
+        for layer in range(count):
+            own = [state.narrow(0, layer * ways, ways) for state in given]
+            options = (
+                weights[layer * each :][:each],
+                biases,
+                1,
+                0.0,
+                False,
+                both_ways,
+                batch_first,
+            )
+            x = torch.dropout(x, p, False) if layer else x
+            x, *end = kind(x, own if isinstance(states, list | tuple) else own[0], *options)
+            ends.append(end)
+        return (x, *(torch.cat(parts) for parts in zip(*ends, strict=True)))
+
+    return run
 
 
 def _below(x: Tensor, diagonal: int) -> Tensor:
@@ -216,6 +258,14 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.triu.default: lambda x, diagonal=0: _fill(x, _below(x, diagonal - 1), 0.0),
     aten.unfold.default: _unfold,
     aten.var.correction: _var,
+}
+# The ops that hold a dropout (``capture.held_rate``), with it in plain sight.
+HOLDING: dict[Any, Callable[..., Any]] = {
+    aten.scaled_dot_product_attention.default: _attention,
+    **{
+        kind: _layers(kind)
+        for kind in (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    },
 }
 # Where an argument after the first is uncertain: the weights of a layer (DropConnect), a divisor.
 _OTHERWISE: dict[Any, Callable[..., Any]] = {

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from onesigma.graph.capture import capture, is_captured
+from onesigma.errors import CaptureError
+from onesigma.graph.capture import Captured, capture, is_captured
 from onesigma.graph.expand import compose, expand
 from onesigma.graph.functionalize import functionalize
 from onesigma.graph.inline import inline
@@ -38,6 +39,17 @@ def prepare(
 ) -> Prepared:
     """From a model to its graph; for classification without the final softmax."""
     captured = capture(model, example_input)
+    try:
+        return _rewritten(captured, task, class_dim, prior=prior)
+    except CaptureError:
+        if not captured.in_training:
+            raise
+    # In training it computes something else: what only that shows is told in a note.
+    captured = capture(model, example_input, show_hidden=False)
+    return _rewritten(captured, task, class_dim, prior=prior)
+
+
+def _rewritten(captured: Captured, task: str, class_dim: int | None, *, prior: bool) -> Prepared:
     graph, notes = captured.graph, list(captured.notes)
     inline(graph)
     expand(graph)

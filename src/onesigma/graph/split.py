@@ -30,6 +30,14 @@ def crossing(graph: fx.Graph, behind: set[fx.Node]) -> list[fx.Node]:
     return [n for n in read if n not in behind and n.op != "get_attr"]
 
 
+def last_dropout(graph: fx.Graph) -> fx.Node | None:
+    """The dropout that all noise passes through; None if some noise takes another way."""
+    sites: list[fx.Node] = [node for node in graph.nodes if is_site(node)]
+    if not sites or crossing(graph, nodes_behind(graph, sites[-1:])) != [sites[-1].args[0]]:
+        return None
+    return sites[-1]
+
+
 def has_rows(node: fx.Node) -> bool:
     """Whether its first dimension is that of the inputs: a row for each of them."""
     first = next(n for n in node.graph.nodes if n.op == "placeholder")
