@@ -28,16 +28,23 @@ class Prepared:
     graph: fx.GraphModule
     own: OwnNetwork | None
     examples: tuple[Tensor, ...]
+    input_names: tuple[str, ...]
     dynamic_batch: bool
     class_dim: int
     notes: tuple[str, ...]
 
 
 def prepare(
-    model: nn.Module, example_input: Any, task: str, class_dim: int | None, *, prior: bool = False
+    model: nn.Module,
+    example_input: Any,
+    task: str,
+    class_dim: int | None,
+    *,
+    prior: bool = False,
+    output: str | int | None = None,
 ) -> Prepared:
     """From a model to its graph; for classification without the final softmax."""
-    captured = capture(model, example_input)
+    captured = capture(model, example_input, output)
     graph, notes = captured.graph, list(captured.notes)
     inline(graph)
     expand(graph)
@@ -62,6 +69,7 @@ def prepare(
         graph,
         None if is_captured(captured.model) else own,
         captured.examples,
+        captured.input_names,
         dynamic,
         1 if class_dim is None else class_dim,
         tuple(notes),
