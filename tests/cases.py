@@ -349,6 +349,19 @@ exactly(aten.sum.dim_IntList, "over batch", lambda g: (g.gaussian(3, 4), [0]))
 exactly(aten.sum.dim_IntList, "no dims means all", lambda g: (g.gaussian(3, 4), [], True))
 exactly(aten.cumsum.default, "", lambda g: (g.gaussian(3, 4, 5), 1))
 exactly(aten.cumsum.default, "over batch", lambda g: (g.gaussian(3, 4), 0))
+_INTO = torch.tensor([2, 0, 2, 1])
+exactly(
+    aten.index_add.default,
+    "",
+    lambda g: (g.tensor(3, 5), 1, _INTO, g.gaussian(3, 4)),
+    kwargs={"alpha": 2},
+)
+exactly(aten.index_add.default, "both", lambda g: (g.gaussian(3, 5), 1, _INTO, g.gaussian(3, 4)))
+exactly(
+    aten.scatter_add.default,
+    "",
+    lambda g: (g.tensor(3, 5), 1, _INTO.expand(3, 4), g.gaussian(3, 4)),
+)
 exactly(aten.where.self, "both", lambda g: (g.mask(3, 4), g.gaussian(3, 4), g.gaussian(3, 4)))
 exactly(aten.where.self, "constant", lambda g: (g.mask(3, 4), g.gaussian(3, 4), g.tensor(3, 4)))
 exactly(aten.where.self, "constant first", lambda g: (g.mask(4), g.tensor(1), g.gaussian(3, 4)))
@@ -390,6 +403,8 @@ moved(aten.select.int, "", 1, -1)
 moved(aten.select.int, "batch", 0, 2)
 moved(aten.flip.default, "", [1, 2])
 moved(aten.roll.default, "", [1, -2], [1, 2])
+moved(aten.rot90.default, "", 1, [1, 2])
+moved(aten.nan_to_num.default, "")
 moved(aten.contiguous.default, "")
 moved(aten.clone.default, "")
 moved(aten.alias.default, "")
@@ -449,6 +464,8 @@ moved(aten.upsample_bilinear2d.vec, "corners", [5, 7], True, None, shape=(2, 2, 
 moved(aten.upsample_bilinear2d.vec, "scale", None, False, [2.0, 1.3], shape=(2, 2, 3, 4))
 moved(aten.upsample_bilinear2d.vec, "scale corners", None, True, [2.0, 1.3], shape=(2, 2, 3, 4))
 moved(aten.upsample_bilinear2d.vec, "scale down", None, False, [0.5, 0.7], shape=(2, 2, 4, 6))
+moved(aten.upsample_bicubic2d.vec, "size", [5, 3], False, None, shape=(2, 2, 3, 4))
+moved(aten.upsample_bicubic2d.vec, "scale corners", None, True, [2.0, 1.3], shape=(2, 2, 3, 4))
 moved(aten.upsample_trilinear3d.vec, "size", [4, 2, 5], False, None, shape=(2, 1, 2, 2, 3))
 moved(aten.upsample_trilinear3d.vec, "scale", None, True, [1.5, 2.0, 1.0], shape=(2, 1, 2, 2, 3))
 
@@ -541,7 +558,7 @@ pooled(aten.max_pool3d.default, "", [2, 2, 2], shape=(3, 1, 2, 4, 4), tolerance=
 
 
 def _values(op: Any) -> Callable[..., Tensor]:
-    return lambda x, size: op(x, size)[0]
+    return lambda x, *options: op(x, *options)[0]
 
 
 for _op, _shape, _size, _pairs in (
@@ -565,6 +582,18 @@ pooled(aten.amax.default, "pair, keepdim", [1], True, shape=(3, 2, 4))
 pooled(aten.amax.default, "several", [-1, 1], shape=(3, 3, 4), tolerance=LARGE)
 pooled(aten.amax.default, "batch", [0], shape=(2, 4), fold=False)
 pooled(aten.amax.default, "no dims means all", shape=(2, 3), fold=False, tolerance=LARGE)
+# The order is that of the means. Measured where these are a std or more apart: see below.
+TOPK = Tolerance(mean=0.3, std=0.3, typical=0.2)
+_APART = torch.tensor([0.0, 2.0, -2.0, 4.0, 6.0]).double()
+for _largest in (True, False):
+    sampled(
+        aten.topk.default,
+        "largest" if _largest else "smallest",
+        lambda g: (Gaussian(g.even(3, 5).mean * 0.1 + _APART, g.even(3, 5).var), 2, 1),
+        kwargs={"largest": _largest},
+        reference=_values(partial(torch.topk, largest=_largest)),
+        tolerance=TOPK,
+    )
 
 # ---------------------------------------------------------------- normalisation
 
@@ -704,6 +733,10 @@ def _softshrink(width: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: np.sign(x) * np.maximum(np.abs(x) - width, 0)
 
 
+def _threshold(low: float, value: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: np.where(x > low, x, value)
+
+
 def _clip(low: float | None, high: float | None) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: np.clip(x, low, high)
 
@@ -728,6 +761,11 @@ PIECEWISE = [
     Activation(aten.abs.default, "", np.abs, (0,)),
     Activation(aten.softshrink.default, "", _softshrink(0.5), (-0.5, 0.5)),
     Activation(aten.softshrink.default, "2", _softshrink(2), (-2, 2), (2.0,)),
+    Activation(aten.threshold.default, "", _threshold(0.5, 0.5), (0.5,), (0.5, 0.5)),
+]
+JUMPS = [
+    Activation(aten.threshold.default, "down", _threshold(0.5, -2), (0.5,), (0.5, -2.0)),
+    Activation(aten.threshold.default, "up", _threshold(-1, 3), (-1,), (-1.0, 3.0)),
 ]
 _SELU = (1.6732632423543772, 1.0507009873554805)
 SMOOTH = [
@@ -769,7 +807,7 @@ def _activation_case(activation: Activation, rtol: tuple[float, float]) -> Case:
     )
 
 
-CASES += [_activation_case(a, (1e-5, 5e-7)) for a in PIECEWISE]
+CASES += [_activation_case(a, (1e-5, 5e-7)) for a in [*PIECEWISE, *JUMPS]]
 CASES += [_activation_case(a, (1e-5, 1e-5)) for a in SMOOTH]
 CASES += [
     _activation_case(Activation(aten.square.default, "", np.square), (1e-5, 1e-10)),
@@ -851,4 +889,7 @@ REFUSED = (
     aten.max_pool3d_with_indices.default,
     aten.argmax.default,
     aten.argmin.default,
+    *(aten.gt.Scalar, aten.ge.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.eq.Scalar),
+    *(aten.gt.Tensor, aten.ge.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.eq.Tensor),
+    *(aten.ne.Scalar, aten.ne.Tensor),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -20,7 +20,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 # What passes for a type: numbers of numpy too, and lists. Of a collection only that it is one.
 _PASSES: dict[Any, Any] = {int: Integral, float: Real, bool: bool | np.bool_, Path: os.PathLike}
-_PASSES |= {tuple: tuple | list, Callable: Callable}
+_PASSES |= {tuple: tuple | list, dict: Mapping, Callable: Callable}
 
 
 def typed(function: Callable[Given, Result]) -> Callable[Given, Result]:

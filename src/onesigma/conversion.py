@@ -12,13 +12,13 @@ from torch import Tensor, fx, nn
 
 from onesigma import head
 from onesigma.arguments import typed
-from onesigma.converted import PARTICLES, Converted, Settings, with_prior
+from onesigma.converted import PARTICLES, Converted, Inputs, Settings, with_prior
 from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
 from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold
-from onesigma.graph.locate import output_of
+from onesigma.graph.locate import describe, op_name, output_of, place
 from onesigma.graph.own import OwnNetwork
 from onesigma.graph.particles import spread
 from onesigma.graph.prepare import Prepared, prepare
@@ -35,14 +35,16 @@ from onesigma.rules.table import INDEPENDENT, SEPARATE
 from onesigma.values.gaussian import Gaussian, Value, mapped
 
 _PRIOR = "input_variance"
+_SHOWN = 3  # places of one refusal
 TASKS = tuple(OUTPUTS)
 
 
 @typed
 def convert(
     model: nn.Module,
-    example_input: Tensor | tuple[Tensor, ...],
+    example_input: Inputs,
     *,
+    output: str | int | None = None,
     input_std: float | Tensor | None = None,
     task: str = "classification",
     draws: int = 64,
@@ -58,7 +60,10 @@ def convert(
 
     Args:
         model: a trained network with dropout, returning logits (a final softmax is understood).
-        example_input: a tensor shaped like a real batch, or a tuple of them.
+        example_input: a tensor shaped like a real batch, a tuple of them, or a dict of them by the
+            names of the model's arguments.
+        output: which one is the answer, of a model that returns several tensors: a name or an
+            index, e.g. "logits" or 0. Not needed if only one of them is floating-point.
         input_std: standard deviation of the input noise (the paper: of the training data), as a
             number, one per channel, or a tensor of the input's shape without batch.
         task: "classification", or "regression" for mean and variance only.
@@ -81,7 +86,9 @@ def convert(
     _require_one_of("task", task, TASKS)
     _require_one_of("dropout", dropout, DROPOUTS)
     has_prior = input_std is not None
-    prepared = prepare(as_module(model), example_input, task, class_dim, prior=has_prior)
+    prepared = prepare(
+        as_module(model), example_input, task, class_dim, prior=has_prior, output=output
+    )
     source, prior = prepared.graph, _prior(input_std, prepared)
     settings = Settings(
         task=task, dropout=dropout, draws=draws, sampling=sampling, **describe_inputs(prepared)
@@ -251,7 +258,12 @@ def describe_inputs(prepared: Prepared) -> dict[str, Any]:
     batch = [None] if prepared.dynamic_batch else [len(prepared.examples[0])]
     shapes = tuple((*batch, *x.shape[1:]) for x in prepared.examples)
     dtypes = tuple(str(x.dtype).removeprefix("torch.") for x in prepared.examples)
-    return {"class_dim": prepared.class_dim, "input_shapes": shapes, "input_dtypes": dtypes}
+    return {
+        "class_dim": prepared.class_dim,
+        "input_shapes": shapes,
+        "input_dtypes": dtypes,
+        "input_names": prepared.input_names,
+    }
 
 
 def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | None:
@@ -280,13 +292,14 @@ def _prior(input_std: float | Tensor | None, prepared: Prepared) -> Tensor | Non
 @torch.no_grad()
 def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | None) -> None:
     """A trial run that notes every refusal and goes on, so that all are told at once."""
-    refusals: list[str] = []
+    refusals: dict[tuple[str, str], list[str]] = {}
 
     def note_refusal(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except UnsupportedOp as refusal:
-            refusals.append(str(refusal))
+            reason = str(refusal).removeprefix(f"{describe(node)}: ")
+            refusals.setdefault((op_name(node), reason), []).append(place(node))
             # In place of a mean, one of two values, which has the right dtype.
             means: Any = mapped(
                 engine.fetch_args_kwargs_from_env(node), lambda x: getattr(x, "kept", x.mean)
@@ -297,8 +310,18 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
     inputs = with_prior([x[:rows] for x in prepared.examples], prior)
     Engine(prepared.graph, rules, observer=note_refusal).run(*inputs)
     if refusals:
-        title = f"{len(refusals)} op(s) meet uncertain values and cannot be converted:"
-        raise UnsupportedOp("\n  ".join([title, *refusals]))
+        title = (
+            f"{sum(map(len, refusals.values()))} op(s) meet uncertain values and cannot be "
+            "converted:"
+        )
+        lines = (f"{op} ({_some(at)}): {reason}" for (op, reason), at in refusals.items())
+        raise UnsupportedOp("\n  ".join([title, *lines]))
+
+
+def _some(places: list[str]) -> str:
+    """The first few, and how many more."""
+    more = len(places) - _SHOWN
+    return "; ".join(places[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _as_if_uncertain(output: Any) -> Any:

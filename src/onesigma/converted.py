@@ -29,7 +29,7 @@ from onesigma.values.gaussian import Gaussian, Value
 
 # The captured network keeps this name inside the propagated one: its weights are "source.…" there.
 SOURCE = "source"
-Inputs = Tensor | tuple[Tensor, ...]
+Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 # How uncertainty is carried: from op to op; or not at all, and read off by a head, which follows
 # layers that are adapted to it, or the original's own; or as a few rows for each input.
 MOMENTS, DISTILLED, ENERGY, PARTICLES = "moments", "distilled", "energy", "particles"
@@ -42,7 +42,7 @@ class Settings:
     """How a model was converted; saved with it.
 
     ``particles`` is how many rows with fixed masks stand for each input.
-
+    ``input_names`` are those of inputs that the original takes by name; without, they go by place.
     ``keep_answer`` promises that ``mean`` is the original network's own output, bit for bit.
     """
 
@@ -53,6 +53,7 @@ class Settings:
     dropout: str
     input_shapes: tuple[tuple[int | None, ...], ...]
     input_dtypes: tuple[str, ...]
+    input_names: tuple[str, ...] = ()
     corrections: Corrections = field(default_factory=dict)
     form: str = MOMENTS
     particles: int = 0
@@ -101,6 +102,7 @@ class Settings:
         values = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
+            "input_names": tuple(content.get("input_names", ())),
             "corrections": decode_corrections(content["corrections"]),
             "temperature": None if heat is None else Temperature(float(heat["value"])),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
@@ -144,8 +146,9 @@ class Converted(nn.Module):
     def source(self) -> fx.GraphModule:
         return self._source[0]
 
-    def forward(self, *inputs: Tensor) -> Prediction:
-        checked = self.check_inputs(inputs)
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Prediction:
+        """Of inputs as the original takes them; those with names also as one dict."""
+        checked = self.check_inputs(named or inputs)
         return self.decide(hide_rows(self.answer(*checked), checked))
 
     def answer(self, *inputs: Tensor) -> Prediction:
@@ -236,7 +239,7 @@ class Converted(nn.Module):
 
     def check_inputs(self, inputs: Inputs) -> list[Tensor]:
         """The inputs as the network takes them; raises InputError if they do not fit."""
-        given = inputs if isinstance(inputs, tuple) else (inputs,)
+        given = by_place(inputs, self.settings.input_names)
         return check_inputs(given, self.settings.input_shapes, self.settings.dtypes)
 
     def extra_repr(self) -> str:
@@ -252,6 +255,17 @@ class Converted(nn.Module):
 def with_prior(inputs: Sequence[Tensor], input_var: Tensor | None) -> list[Value]:
     """The inputs as the engine takes them: with the prior's variance, if there is one."""
     return [x if input_var is None else Gaussian(x, input_var) for x in inputs]
+
+
+def by_place(inputs: Any, names: Sequence[str]) -> tuple[Tensor, ...]:
+    """The inputs in order: of one, of several, or of a dict, which may come as the only one."""
+    given = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    if len(given) != 1 or not isinstance(given[0], Mapping):
+        return tuple(given)
+    if {*given[0]} != {*names}:
+        found, known = ", ".join(map(str, given[0])), ", ".join(names) or "places, not names"
+        raise InputError(f"Expected inputs by {known}; got {found or 'none'}.")
+    return tuple(given[0][name] for name in names)
 
 
 def check_inputs(

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,7 @@ def fit(
     model: nn.Module,
     unlabelled: Inputs,
     *,
+    output: str | int | None = None,
     worth: int = 30,
     budget: float | None = None,
     keep_answer: bool = False,
@@ -82,7 +83,10 @@ def fit(
 
     Args:
         model: a trained network with dropout, returning logits (a final softmax is understood).
-        unlabelled: real inputs like those it will see, as a tensor or a tuple; a few hundred.
+        unlabelled: real inputs like those it will see, as a tensor, a tuple or a dict by the names
+            of the model's arguments; a few hundred.
+        output: which one is the answer, of a model that returns several tensors: a name or an
+            index, e.g. "logits" or 0.
         worth: how close is close enough: as this many Monte-Carlo passes, on held-out inputs,
             clean and with each kind of corruption.
         budget: forms that take more than this many times the plain network are left out.
@@ -100,9 +104,8 @@ def fit(
     """
     if worth < 1:
         raise InputError(f"worth={worth}: at least one pass.")
-    given = unlabelled if isinstance(unlabelled, tuple) else (unlabelled,)
-    plain = _plain(model, tuple(x[:4] for x in given), class_dim)
-    inputs = plain.check_inputs(given)
+    plain = _plain(model, _first(unlabelled, 4), class_dim, output)
+    inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
     stages = _stages(resume, plain, inputs, (class_dim, seed, len(corruptions)))
     kinds = [_without_generator(kind) for kind in corruptions]
@@ -110,7 +113,8 @@ def fit(
     few = tuple(x[:_CALIBRATED_ON] for x in course.examples)
 
     def moments() -> Converted:
-        converted = convert(model, few, class_dim=class_dim)
+        named = dict(zip(plain.settings.input_names, few, strict=False))
+        converted = convert(model, named or few, class_dim=class_dim, output=output)
         return calibrate(converted, few, seed=seed, progress=progress)
 
     taught = ENERGY if keep_answer else DISTILLED
@@ -159,9 +163,17 @@ def _stages(
     return Stages(folder, f"{settings} {plain.source.graph}", plain.source.state_dict() | given)
 
 
-def _plain(model: nn.Module, examples: tuple[Tensor, ...], class_dim: int | None) -> Converted:
+def _first(inputs: Inputs, rows: int) -> Inputs:
+    if isinstance(inputs, Mapping):
+        return {name: x[:rows] for name, x in inputs.items()}
+    return inputs[:rows] if isinstance(inputs, Tensor) else tuple(x[:rows] for x in inputs)
+
+
+def _plain(
+    model: nn.Module, examples: Inputs, class_dim: int | None, output: str | int | None
+) -> Converted:
     """The network as it was captured; what is missing is its uncertainty. It needs no rules."""
-    prepared = prepare(as_module(model), examples, "classification", class_dim)
+    prepared = prepare(as_module(model), examples, "classification", class_dim, output=output)
     settings = Settings(
         "classification", draws=0, sampling="", dropout="inverted", **describe_inputs(prepared)
     )

@@ -140,18 +140,28 @@ EXAMPLES = {
     aten.addcdiv.default: lambda x: torch.addcdiv(x, weights(3, 4, 6), weights(6) + 9, value=3),
     aten.addcmul.default: lambda x: torch.addcmul(weights(6), x, weights(4, 6), value=0.5),
     aten.addmm.default: lambda x: torch.addmm(weights(2), x[:, 0], weights(6, 2), alpha=3),
+    aten.aminmax.default: lambda x: torch.stack(x.aminmax(dim=2)),
     aten.amin.default: lambda x: x.amin((1, 2)),
     aten.baddbmm.default: lambda x: torch.baddbmm(weights(2), x, weights(3, 6, 2), alpha=2),
     aten.bilinear.default: lambda x: F.bilinear(x, weights(3, 4, 5), weights(2, 6, 5), weights(2)),
     aten.cdist.default: lambda x: torch.cdist(x, weights(3, 2, 6)),
+    aten.clamp.Tensor: lambda x: x.clamp(weights(6) - 1, weights(4, 6) + 1),
     aten.clamp_max.Tensor: lambda x: x.clamp_max(weights(6)),
     aten.clamp_min.Tensor: lambda x: x.clamp_min(weights(6)),
     aten.constant_pad_nd.default: lambda x: torch.constant_pad_nd(x, [1, 2], 3.0),
+    aten.div.Tensor_mode: lambda x: torch.div(x, weights(6) + 2, rounding_mode=None),
+    aten.exp2.default: torch.exp2,
+    aten.expm1.default: torch.expm1,
     aten.glu.default: F.glu,
+    aten.hypot.default: lambda x: torch.hypot(x, weights(4, 6) + 3),
     aten.im2col.default: lambda x: F.unfold(x.unsqueeze(1), (2, 3), padding=(1, 0), stride=(2, 1)),
     aten.lerp.Scalar: lambda x: torch.lerp(x, weights(6), 0.3),
     aten.lerp.Tensor: lambda x: torch.lerp(weights(4, 6), x, weights(6)),
     aten.linalg_vector_norm.default: lambda x: torch.linalg.vector_norm(x, 2, 2),
+    aten.log10.default: lambda x: torch.log10(x + 9),
+    aten.log1p.default: lambda x: torch.log1p(x + 9),
+    aten.log2.default: lambda x: torch.log2(x + 9),
+    aten.logaddexp.default: lambda x: torch.logaddexp(x, weights(3, 4, 6)),
     aten.log_softmax.int: lambda x: x.log_softmax(1),
     aten.masked_fill.Scalar: lambda x: x.masked_fill(weights(6) > 0, 2.0),
     aten.masked_fill.Tensor: lambda x: x.masked_fill(weights(6) > 0, weights()),
@@ -165,21 +175,28 @@ EXAMPLES = {
     aten.min.default: lambda x: x - x.min(),
     aten.min.dim: lambda x: x.min(2, keepdim=True).values,
     aten.minimum.default: lambda x: torch.minimum(x, weights(6)),
-    aten.pow.Tensor_Scalar: lambda x: x**5 + (x.abs() + 3) ** -2 + (x + 9) ** 0.7 + (x + 9) ** 0.5,
+    aten.mv.default: lambda x: torch.mv(x[:, 0], weights(6)),
+    aten.pairwise_distance.default: lambda x: F.pairwise_distance(x, weights(4, 6)),
+    aten.pow.Scalar: lambda x: 2**x,
+    aten.pow.Tensor_Tensor: lambda x: (x + 9) ** weights(6),
+    aten.pow.Tensor_Scalar: lambda x: (
+        x**0 + x**5 + (x.abs() + 3) ** -2 + (x + 9) ** 0.7 + (x + 9) ** 0.5
+    ),
     aten.rrelu.default: F.rrelu,
     aten.scaled_dot_product_attention.default: lambda x: F.scaled_dot_product_attention(
         x, x + 1, 2 * x, is_causal=True
     ),
     aten.std.correction: lambda x: x.std(1, keepdim=True),
+    aten.std_mean.correction: lambda x: torch.cat(torch.std_mean(x, 1, keepdim=True), 1),
     aten.sum.default: lambda x: x + x.sum(),
-    aten.threshold.default: lambda x: F.threshold(x, 0.5, 0.5),
     aten.tril.default: lambda x: x.tril(1),
     aten.triu.default: lambda x: x.triu(1),
     aten.unfold.default: lambda x: x.unfold(2, 3, 2),
     aten.var.correction: lambda x: x.var(1, correction=0),
+    aten.var_mean.correction: lambda x: torch.cat(torch.var_mean(x, (1, 2), keepdim=True), 1),
 }
 LINEAR = {"addbmm", "addcmul", "addmm", "baddbmm", "bilinear", "constant_pad_nd", "im2col"} | {
-    *("lerp", "masked_fill", "tril", "triu", "unfold", "addcdiv")
+    *("lerp", "masked_fill", "tril", "triu", "unfold", "addcdiv", "div", "mv")
 }
 
 
@@ -265,7 +282,7 @@ def test_a_value_and_its_dropout_stay_two_values():
 
 def test_what_has_no_form_stays_whole_and_is_refused_by_its_name():
     model = Plain(
-        lambda x: F.threshold(nn.functional.dropout(x, 0.3, False) @ torch.ones(6, 2), 1, 0)
+        lambda x: torch.div(F.dropout(x, 0.3, False) @ torch.ones(6, 2), 2, rounding_mode="floor")
     )
-    with pytest.raises(onesigma.UnsupportedOp, match=r"aten\.threshold"):
+    with pytest.raises(onesigma.UnsupportedOp, match=r"aten\.div\.Tensor_mode"):
         onesigma.convert(model.eval(), X, input_std=0.1)

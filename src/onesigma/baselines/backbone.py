@@ -5,13 +5,15 @@ Captured as conversion captures it: a final softmax is understood, the model is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from onesigma import head
-from onesigma.converted import Converted, check_inputs
+from onesigma.converted import Converted, by_place, check_inputs
 from onesigma.errors import InputError
 from onesigma.graph.own import OwnNetwork
 from onesigma.graph.prepare import prepare
@@ -33,18 +35,24 @@ class Original:
     dropout: str
     shapes: tuple[tuple[int | None, ...], ...]
     dtypes: tuple[torch.dtype, ...]
+    names: tuple[str, ...]
 
-    def check_inputs(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-        return check_inputs(inputs, self.shapes, self.dtypes)
+    def check_inputs(self, inputs: Sequence[Any]) -> list[Tensor]:
+        return check_inputs(by_place(inputs, self.names), self.shapes, self.dtypes)
 
 
 def original(
-    model: nn.Module, inputs: tuple[Tensor, ...], task: str, class_dim: int | None
+    model: nn.Module,
+    inputs: Sequence[Any],
+    task: str,
+    class_dim: int | None,
+    output: str | int | None = None,
 ) -> Original:
     """Capture a network from an input; of a converted one, its original and its settings."""
     if isinstance(model, Converted):
         return original_of(model)
-    prepared = prepare(as_module(model), inputs, task, class_dim)
+    given = inputs[0] if len(inputs) == 1 else inputs  # the one may be a dict
+    prepared = prepare(as_module(model), given, task, class_dim, output=output)
     batch = None if prepared.dynamic_batch else len(prepared.examples[0])
     return Original(
         prepared.graph,
@@ -54,6 +62,7 @@ def original(
         "inverted",
         tuple((batch, *x.shape[1:]) for x in prepared.examples),
         tuple(x.dtype for x in prepared.examples),
+        prepared.input_names,
     )
 
 
@@ -68,6 +77,7 @@ def original_of(converted: Converted) -> Original:
         settings.dropout,
         settings.input_shapes,
         settings.dtypes,
+        settings.input_names,
     )
 
 
@@ -77,7 +87,11 @@ def check_task(task: str) -> None:
 
 
 def backbone(
-    model: nn.Module, *, task: str = "classification", class_dim: int | None = None
+    model: nn.Module,
+    *,
+    task: str = "classification",
+    class_dim: int | None = None,
+    output: str | int | None = None,
 ) -> Backbone:
     """The plain network, dropout off, with the same ``Prediction`` as a converted one.
 
@@ -87,9 +101,10 @@ def backbone(
         model: the original network, or a converted one (then its original is run).
         task: "classification" or "regression".
         class_dim: dimension of the classes; 1, or that of the model's final softmax.
+        output: which of several outputs is the answer, as for ``convert``.
     """
     check_task(task)
-    return Backbone(model, task, class_dim)
+    return Backbone(model, task, class_dim, output)
 
 
 @dataclass
@@ -99,6 +114,7 @@ class Backbone:
     model: nn.Module
     task: str
     class_dim: int | None
+    output: str | int | None = None
     _original: Original | None = None
 
     def __call__(self, *inputs: Tensor) -> Prediction:
@@ -118,7 +134,7 @@ class Backbone:
 
     def original(self, inputs: tuple[Tensor, ...]) -> Original:
         if self._original is None:
-            self._original = original(self.model, inputs, self.task, self.class_dim)
+            self._original = original(self.model, inputs, self.task, self.class_dim, self.output)
         return self._original
 
 

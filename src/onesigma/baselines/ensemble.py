@@ -15,7 +15,11 @@ from onesigma.prediction import Prediction
 
 @typed
 def ensemble(
-    models: Iterable[nn.Module], *, task: str = "classification", class_dim: int | None = None
+    models: Iterable[nn.Module],
+    *,
+    task: str = "classification",
+    class_dim: int | None = None,
+    output: str | int | None = None,
 ) -> Ensemble:
     """An ensemble of trained networks, with the same ``Prediction`` as a converted one.
 
@@ -23,12 +27,15 @@ def ensemble(
         models: the members, alike in what they take and return; dropout is off in each.
         task: "classification" or "regression".
         class_dim: dimension of the classes; 1, or that of the members' final softmax.
+        output: which of several outputs is the answer, as for ``convert``.
 
     Returns:
         A callable: the mean and (unbiased) variance of the members' logits, the average of their
         softmax, and as epistemic part the mutual information of answer and member.
     """
-    members = tuple(backbone(model, task=task, class_dim=class_dim) for model in models)
+    members = tuple(
+        backbone(model, task=task, class_dim=class_dim, output=output) for model in models
+    )
     if not members:
         raise InputError("An ensemble needs at least one model.")
     return Ensemble(members)

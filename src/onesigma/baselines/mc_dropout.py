@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -32,6 +33,7 @@ def mc_dropout(
     task: str = "classification",
     class_dim: int | None = None,
     max_rows: int = 4096,
+    output: str | int | None = None,
 ) -> McDropout:
     """Monte-Carlo dropout of a model, with the same ``Prediction`` as a converted one.
 
@@ -43,6 +45,7 @@ def mc_dropout(
         task: "classification" or "regression".
         class_dim: dimension of the classes; 1, or that of the model's final softmax.
         max_rows: with "repeat", at most so many rows at once, to bound memory.
+        output: which of several outputs is the answer, as for ``convert``.
     """
     if passes < 1:
         raise InputError(f"passes={passes}: at least one pass is needed.")
@@ -51,7 +54,7 @@ def mc_dropout(
     check_task(task)
     if max_rows < 1:
         raise InputError(f"max_rows={max_rows}: at least one row must fit.")
-    return McDropout(model, passes, form, seed, task, class_dim, max_rows)
+    return McDropout(model, passes, form, seed, task, class_dim, max_rows, output)
 
 
 @dataclass
@@ -65,11 +68,12 @@ class McDropout:
     task: str
     class_dim: int | None
     max_rows: int
+    output: str | int | None = None
     _original: Original | None = None
     _noisy: tuple[Callable[..., Tensor], bool] | None = None
 
-    def __call__(self, *inputs: Tensor) -> Prediction:
-        """Mean and variance over the passes; their softmax averaged."""
+    def __call__(self, *inputs: Any) -> Prediction:
+        """Mean and variance over the passes; their softmax averaged. Inputs by name in a dict."""
         network = self._network(inputs)
         totals = Totals(network.task, network.class_dim)
         for logits in self.samples(*inputs):
@@ -77,7 +81,7 @@ class McDropout:
         return totals.prediction()
 
     @torch.no_grad()
-    def samples(self, *inputs: Tensor) -> Iterator[Tensor]:
+    def samples(self, *inputs: Any) -> Iterator[Tensor]:
         """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
         network = self._network(inputs)
         checked = network.check_inputs(inputs)
@@ -93,9 +97,9 @@ class McDropout:
                 logits = run(*repeated)
             yield logits.reshape(count, batch, *logits.shape[1:])
 
-    def _network(self, inputs: tuple[Tensor, ...]) -> Original:
+    def _network(self, inputs: tuple[Any, ...]) -> Original:
         if self._original is None:
-            self._original = original(self.model, inputs, self.task, self.class_dim)
+            self._original = original(self.model, inputs, self.task, self.class_dim, self.output)
         return self._original
 
     def _switch_on(

@@ -13,7 +13,7 @@ import copy
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -23,10 +23,12 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
 
 from onesigma.errors import CaptureError, InputError, ModelError
 from onesigma.graph.locate import describe, source_line
+from onesigma.graph.wrap import Network, in_order
 from onesigma.graph.write import Writer, write
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
@@ -48,6 +50,7 @@ _HOLDERS = {
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
+_AROUND = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 @dataclass(frozen=True)
@@ -57,44 +60,101 @@ class Captured:
     ``model`` is a copy of the user's in eval mode on the same weights, to compare the graph with.
     ``rows_apart`` says that all noise was found and that each row of a batch draws its own.
     ``in_training`` says that the graph is that of training mode.
+    ``input_names`` are those of inputs that were given by name.
     """
 
     model: nn.Module
     graph: fx.GraphModule
     examples: tuple[Tensor, ...]
+    input_names: tuple[str, ...]
     dynamic_batch: bool
     rows_apart: bool
     notes: tuple[str, ...]
     in_training: bool = False
 
 
-def capture(model: nn.Module, example_input: Any, *, show_hidden: bool = True) -> Captured:
-    """Capture ``model`` in eval mode. ``example_input`` is a tensor or a tuple of tensors.
+def capture(
+    model: Any,
+    example_input: Any,
+    output: str | int | None = None,
+    *,
+    show_hidden: bool = True,
+) -> Captured:
+    """Capture ``model`` in eval mode.
 
-    With ``show_hidden``, a graph of training mode, its noise off, if only that shows all of it.
+    ``example_input`` is a tensor, a tuple of tensors or a dict of them by the names of ``forward``;
+    ``output`` says which one of several outputs is the answer. With ``show_hidden``, a graph of
+    training mode, its noise off, if only that shows all of it.
     """
-    if not isinstance(model, nn.Module):
-        raise ModelError(f"The model is a {type(model).__name__}, no nn.Module.")
-    notes = list(getattr(model, "notes", ()))
+    model, notes = _as_network(model)
+    notes += getattr(model, "notes", ())
     _require_finite(model)
     shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
     if dtype is not None:
         notes.append(f"weights are {dtype}: a float32 copy is used, because variances underflow")
-        shared = copy.deepcopy(shared).float()
+        shared = own_copy(shared).float()
+    names: tuple[str, ...] = ()
+    if isinstance(example_input, Mapping):
+        named = in_order(model, example_input)
+        names, example_input = tuple(named), tuple(named.values())
     examples = _examples(example_input, shared)
     with buffers_restored(shared):
-        _try_forward(shared, examples)
+        shared, chosen = _answering(Network(shared, names, output), examples)
     with buffers_restored(shared):
         exported, dynamic = _export(shared, examples)
-        notes += _always_on(exported)
+        notes += [*chosen, *_always_on(exported)]
         hidden = _noise_not_carried(shared, examples, exported)
-        shown = _export_with_noise(shared, examples) if hidden and show_hidden else None
+        shown = None
+        if hidden and show_hidden:
+            shown = _export_with_noise(shared, examples, dynamic=dynamic)
         if shown is not None:
-            (exported, dynamic), hidden = shown, []
+            exported, hidden = shown, []
     rows_apart = not hidden and all(_has_own_rows(n) for n in _nodes(exported) if is_site(n))
     notes = list(dict.fromkeys([*notes, *hidden]))  # one line for many alike
     graph, in_training = plain_module(exported), shown is not None
-    return Captured(shared, graph, examples, dynamic, rows_apart, tuple(notes), in_training)
+    return Captured(shared, graph, examples, names, dynamic, rows_apart, tuple(notes), in_training)
+
+
+def _as_network(model: Any) -> tuple[nn.Module, list[str]]:
+    """The network in what was given, and what is lost with it.
+
+    Raises:
+        ModelError: there is none in it.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        if any(map(_draws, _nodes(model))):
+            raise ModelError("The program was exported in training mode: call eval() before that.")
+        return _Program(plain_module(model)), [
+            "an exported program: its noise is taken as found, what acts in training only and the "
+            "names of its outputs are lost"
+        ]
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    model = model.module if isinstance(model, _AROUND) else model
+    if isinstance(model, torch.jit.ScriptModule):  # noqa: TID251  (to refuse it)
+        raise ModelError(
+            "The model is TorchScript, whose ops cannot be captured. Pass the nn.Module it was "
+            "made of; if only the file is left, write it as ONNX first (docs/onnx.md)."
+        )
+    if isinstance(model, Mapping):
+        raise ModelError(
+            "The model is a dict of weights (a state_dict), no network. Make the network, call "
+            "network.load_state_dict(weights) and pass the network."
+        )
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"The model is a {type(model).__name__}, no nn.Module.")
+    return model, []
+
+
+class _Program(nn.Module):
+    """An exported program that returns one tensor as such, where its graph returns a tuple."""
+
+    def __init__(self, program: fx.GraphModule) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *inputs: Tensor) -> Any:
+        outputs = self.program(*inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
 
 
 @contextmanager
@@ -194,9 +254,15 @@ def training_copy(model: ModuleT, *, own_weights: bool = False) -> ModuleT:
 def _as_in_training(model: ModuleT) -> ModuleT:
     model.train()
     for module in model.modules():
-        if isinstance(module, _FIXED):
+        hooks = module._forward_pre_hooks.values()
+        if isinstance(module, _FIXED) or any(isinstance(hook, SpectralNorm) for hook in hooks):
             module.eval()
     return model
+
+
+def own_copy(model: ModuleT) -> ModuleT:
+    """A copy that shares no weights, in the same mode."""
+    return _copy_around((), model)
 
 
 def _copy_around(kept: Iterable[Tensor], model: ModuleT) -> ModuleT:
@@ -253,20 +319,22 @@ def _examples(example_input: Any, model: nn.Module) -> tuple[Tensor, ...]:
     return tuple(examples)
 
 
-def _try_forward(model: nn.Module, examples: tuple[Tensor, ...]) -> None:
+def _answering(network: Network, examples: tuple[Tensor, ...]) -> tuple[nn.Module, list[str]]:
+    """The network as one of tensors in, one tensor out, and a note if that one was chosen here."""
     shapes = ", ".join(f"{tuple(x.shape)} {x.dtype}" for x in examples)
     try:
-        out = model(*examples)
+        answer = network.run(*examples)
     except Exception as error:
         raise InputError(
             f"The model does not run on the example input ({shapes}): {error}\n"
             "Pass an example shaped like a real batch, the batch first."
         ) from error
-    if not isinstance(out, Tensor) or not out.is_floating_point():
-        raise ModelError(
-            f"The model returns {type(out).__name__}; convert() needs one floating-point tensor. "
-            "Wrap the model so that forward() returns the logits alone."
-        )
+    if not network.names and network.output is None and isinstance(answer, Tensor):
+        network.pick(answer)
+        return network.model, []
+    name, _ = network.pick(answer)
+    taken = f"of what the model returns {name} is taken, its one floating-point tensor"
+    return network, [taken] if network.output is None and name else []
 
 
 def _export(
@@ -348,23 +416,22 @@ def _noise_not_carried(
 
 
 def _export_with_noise(
-    model: nn.Module, examples: tuple[Tensor, ...]
-) -> tuple[torch.export.ExportedProgram, bool] | None:
-    """The graph of training mode, if all that is random in it is dropout, and if its batch is open.
+    model: nn.Module, examples: tuple[Tensor, ...], *, dynamic: bool
+) -> torch.export.ExportedProgram | None:
+    """The graph of training mode; None unless all that is random in it is dropout.
 
     The dropout of attention's weights, between recurrent layers and behind ``if self.training:``
     is there to be seen. It is switched off later (``expand``).
     """
     if is_captured(model):
         return None
-    training = _as_in_training(shared_copy(model))
     try:
-        exported, dynamic = _export(training, examples)
-    except CaptureError:
+        exported = export(_as_in_training(shared_copy(model)), examples, dynamic=dynamic)
+    except Exception:  # then eval mode has to do
         return None
     random = [node for node in _nodes(exported) if _draws(node)]
-    known = all(is_site(node) or held_rate(node) for node in random)
-    return (exported, dynamic) if random and known else None
+    known = random and all(is_site(node) or held_rate(node) for node in random)
+    return exported if known and _has_dynamic_batch(exported) == dynamic else None
 
 
 def held_rate(node: fx.Node) -> float:

@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import torch
@@ -115,9 +115,14 @@ def _norm(x: Tensor, ord: float = 2, dim: Any = None, keep: bool = False, **_: A
 
 def _var(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     dims = dim or list(range(x.dim()))
-    count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
+    count = math.prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
     result: Tensor = (x - x.mean(dims, keepdim=True)).square().sum(dims, keepdim) / count
     return result
+
+
+def _between(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    x = x if low is None else torch.maximum(x, low)
+    return x if high is None else -torch.maximum(-x, -high)
 
 
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
@@ -202,6 +207,8 @@ def _pow(x: Tensor, exponent: float) -> Any:
     roots = {0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal}
     if exponent in roots:
         return roots[exponent](x)
+    if exponent == 0:
+        return torch.ones_like(x)
     if exponent != int(exponent):
         return (exponent * x.log()).exp()
     if exponent < 0:
@@ -221,6 +228,10 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.addcmul.default: lambda x, a, b, value=1: torch.add(x, a * b, alpha=value),
     aten.addmm.default: lambda c, a, b, **k: _plus(c, torch.mm(a, b), **k),
     aten.amin.default: lambda x, *dims: -torch.amax(-x, *dims),
+    aten.aminmax.default: lambda x, dim=None, keepdim=False: (
+        -torch.amax(-x, dim or (), keepdim),
+        torch.amax(x, dim or (), keepdim),
+    ),
     aten.baddbmm.default: lambda c, a, b, **k: _plus(c, torch.bmm(a, b), **k),
     aten.bilinear.default: lambda a, b, w, bias=None: (
         ((w @ b[..., None, :, None]).squeeze(-1) @ a.unsqueeze(-1)).squeeze(-1)
@@ -229,15 +240,26 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.cdist.default: lambda a, b, p=2.0, mode=None: _norm(
         a.unsqueeze(-2) - b.unsqueeze(-3), p, [-1]
     ),
+    aten.clamp.Tensor: _between,
     aten.clamp_max.Tensor: lambda x, high: -torch.maximum(-x, -high),
     aten.clamp_min.Tensor: torch.maximum,
     aten.constant_pad_nd.default: lambda x, pad, value=0: F.pad(x, pad, value=value),
+    aten.div.Tensor_mode: lambda a, b, rounding_mode=None: None if rounding_mode else a / b,
+    aten.exp2.default: lambda x: (math.log(2) * x).exp(),
+    aten.expm1.default: lambda x: x.exp() - 1,
     aten.glu.default: _glu,
+    aten.hypot.default: lambda a, b: (a.square() + b.square()).sqrt(),
     aten.im2col.default: _im2col,
     aten.lerp.Scalar: lambda a, b, weight: (1 - weight) * a + weight * b,
     aten.lerp.Tensor: lambda a, b, weight: (1 - weight) * a + weight * b,
     aten.linalg_vector_norm.default: _norm,
+    aten.log10.default: lambda x: x.log() / math.log(10),
+    aten.log1p.default: lambda x: (1 + x).log(),
+    aten.log2.default: lambda x: x.log() / math.log(2),
     aten.log_softmax.int: lambda x, dim, dtype=None: x.softmax(dim, dtype).log(),
+    aten.logaddexp.default: lambda a, b: (
+        torch.stack((a, b), -1).logsumexp(-1) if a.shape == b.shape else None
+    ),
     aten.masked_fill.Scalar: _fill,
     aten.masked_fill.Tensor: _fill,
     aten.max.default: lambda x: x.amax(),
@@ -248,16 +270,29 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
     aten.min.default: lambda x: -torch.amax(-x),
     aten.min.dim: lambda x, dim, keep=False: (-torch.amax(-x, dim, keep), x.argmin(dim, keep)),
     aten.minimum.default: lambda a, b: -torch.maximum(-a, -b),
+    aten.mv.default: torch.matmul,
+    aten.pairwise_distance.default: lambda a, b, p=2.0, eps=1e-6, keepdim=False: _norm(
+        a - b + eps, p, [-1], keepdim
+    ),
+    aten.pow.Scalar: lambda base, x: (math.log(base) * x).exp() if base > 0 else None,
     aten.pow.Tensor_Scalar: _pow,
+    aten.pow.Tensor_Tensor: lambda x, exponent: (exponent * x.log()).exp(),
     aten.rrelu.default: lambda x, low=1 / 8, high=1 / 3, *_: F.leaky_relu(x, (low + high) / 2),
     aten.scaled_dot_product_attention.default: _attention,
     aten.std.correction: lambda x, dim=None, **k: _var(x, dim, **k).sqrt(),
+    aten.std_mean.correction: lambda x, dim=None, keepdim=False, **k: (
+        _var(x, dim, keepdim=keepdim, **k).sqrt(),
+        x.mean(dim, keepdim),
+    ),
     aten.sum.default: lambda x, **_: x.sum(list(range(x.dim()))),
-    aten.threshold.default: lambda x, low, value: x.clamp_min(low) if low == value else None,
     aten.tril.default: lambda x, diagonal=0: _fill(x, ~_below(x, diagonal), 0.0),
     aten.triu.default: lambda x, diagonal=0: _fill(x, _below(x, diagonal - 1), 0.0),
     aten.unfold.default: _unfold,
     aten.var.correction: _var,
+    aten.var_mean.correction: lambda x, dim=None, keepdim=False, **k: (
+        _var(x, dim, keepdim=keepdim, **k),
+        x.mean(dim, keepdim),
+    ),
 }
 # The ops that hold a dropout (``capture.held_rate``), with it in plain sight.
 HOLDING: dict[Any, Callable[..., Any]] = {

@@ -12,7 +12,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _TORCH = str(PurePath(torch.__file__).parent)
 # Models of Keras, and from a file, have no line of the user's: their layers have names instead.
 # Nor has a graph that was captured before: the last is the file name of its generated code.
-_IMPORTERS = ("/keras/src/", "/onesigma/importers/", "<eval_with_key>")
+_IMPORTERS = ("/keras/src/", "/onesigma/importers/", "/onesigma/graph/", "<eval_with_key>")
 
 
 def op_name(node: fx.Node) -> str:
@@ -37,10 +37,14 @@ def source_line(node: fx.Node) -> str:
     return f"{PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
+def place(node: fx.Node) -> str:
+    """``drop1, net.py:41``."""
+    return ", ".join(part for part in (module_path(node) or node.name, source_line(node)) if part)
+
+
 def describe(node: fx.Node) -> str:
     """``aten.dropout (drop1, net.py:41)``."""
-    where = ", ".join(part for part in (module_path(node) or node.name, source_line(node)) if part)
-    return f"{op_name(node)} ({where})"
+    return f"{op_name(node)} ({place(node)})"
 
 
 def output_of(module: fx.GraphModule) -> fx.Node:

@@ -6,7 +6,6 @@ there is no network, as in a saved file, its graph has to do.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from onesigma.graph.capture import training_copy
+from onesigma.errors import ModelError
+from onesigma.graph.capture import own_copy, training_copy
 
 _SOFTMAXES = (
     *(F.softmax, F.log_softmax, torch.softmax, torch.log_softmax),
@@ -68,13 +68,18 @@ class _Noisy:
 def _logits(model: nn.Module, inputs: Sequence[Tensor], ends_in_softmax: bool) -> Tensor | None:
     """What the model returns, before its last softmax if it ends in one."""
     if not ends_in_softmax:
-        return _tensor(model(*inputs))
+        return _answer(model, inputs)
     with _LastSoftmax() as last:
-        answer = _tensor(model(*inputs))
+        answer = _answer(model, inputs)
     return last.argument if answer is not None and answer is last.result else None
 
 
-def _tensor(answer: Any) -> Tensor | None:
+def _answer(model: nn.Module, inputs: Sequence[Tensor]) -> Tensor | None:
+    """None if it is no tensor, or has not the output that was chosen: both are so in training."""
+    try:
+        answer = model(*inputs)
+    except ModelError:
+        return None
     return answer if isinstance(answer, Tensor) else None
 
 
@@ -99,4 +104,4 @@ def _like(x: Tensor, model: nn.Module) -> nn.Module:
     dtype = x.dtype if x.is_floating_point() else None
     if weight is None or (weight.device == x.device and dtype in (None, weight.dtype)):
         return model
-    return copy.deepcopy(model).to(x.device, dtype)
+    return own_copy(model).to(x.device, dtype)

@@ -29,23 +29,30 @@ class Prepared:
     graph: fx.GraphModule
     own: OwnNetwork | None
     examples: tuple[Tensor, ...]
+    input_names: tuple[str, ...]
     dynamic_batch: bool
     class_dim: int
     notes: tuple[str, ...]
 
 
 def prepare(
-    model: nn.Module, example_input: Any, task: str, class_dim: int | None, *, prior: bool = False
+    model: nn.Module,
+    example_input: Any,
+    task: str,
+    class_dim: int | None,
+    *,
+    prior: bool = False,
+    output: str | int | None = None,
 ) -> Prepared:
     """From a model to its graph; for classification without the final softmax."""
-    captured = capture(model, example_input)
+    captured = capture(model, example_input, output)
     try:
         return _rewritten(captured, task, class_dim, prior=prior)
     except CaptureError:
         if not captured.in_training:
             raise
     # In training it computes something else: what only that shows is told in a note.
-    captured = capture(model, example_input, show_hidden=False)
+    captured = capture(model, example_input, output, show_hidden=False)
     return _rewritten(captured, task, class_dim, prior=prior)
 
 
@@ -74,6 +81,7 @@ def _rewritten(captured: Captured, task: str, class_dim: int | None, *, prior: b
         graph,
         None if is_captured(captured.model) else own,
         captured.examples,
+        captured.input_names,
         dynamic,
         1 if class_dim is None else class_dim,
         tuple(notes),

@@ -8,6 +8,7 @@ from torch import Tensor
 from onesigma.moments import functions, positive
 from onesigma.moments.piecewise import Moments, piecewise_linear, relu
 from onesigma.moments.quadrature import SmoothFunction, smooth_moments
+from onesigma.moments.tails import standard_deviation, upper_probability
 from onesigma.rules.table import ALWAYS_APPROXIMATE, MomentFunction, Op, elementwise
 
 aten = torch.ops.aten
@@ -54,6 +55,20 @@ def _clamp_min(op: Op, mean: Tensor, var: Tensor, low: float) -> Moments:
 
 def _clamp_max(op: Op, mean: Tensor, var: Tensor, high: float) -> Moments:
     return piecewise_linear(mean, var, op(mean, high), (float(high),), (1.0, 0.0))
+
+
+def _threshold(op: Op, mean: Tensor, var: Tensor, low: float, value: float) -> Moments:
+    """x above ``low``, else ``value``:  y = low + r + g b,  r = relu(x − low),  b = 1 or 0.
+
+    r b = 0 and g = value − low:  E[y] = low + E[r] + g P,
+    Var[y] = Var[r] + g² P (1 − P) − 2 g P E[r],  P = P(x ≤ low). s → 0 gives the op itself, 0.
+    """
+    gap, score = value - low, (mean - low) / standard_deviation(var)
+    over, spread = relu(mean - low, var)
+    below, above = upper_probability(score), upper_probability(-score)
+    out_mean, out_var = low + over + gap * below, spread + gap * below * (gap * above - 2 * over)
+    at_mean = op(mean, low, value)
+    return torch.where(var > 0, out_mean, at_mean), torch.where(var > 0, out_var.clamp(min=0), 0.0)
 
 
 def _softshrink(op: Op, mean: Tensor, var: Tensor, lambd: float = 0.5) -> Moments:
@@ -135,6 +150,7 @@ elementwise(aten.clamp_min.default, _clamp_min)
 elementwise(aten.clamp_max.default, _clamp_max)
 elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
 elementwise(aten.softshrink.default, _softshrink)
+elementwise(aten.threshold.default, _threshold)
 elementwise(aten.exp.default, _exp)
 elementwise(aten.square.default, _square)
 elementwise(aten.sin.default, lambda op, m, v: functions.wave(m.sin(), m.cos(), v))

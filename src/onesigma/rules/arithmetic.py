@@ -36,6 +36,11 @@ def var_of(x: Any) -> Any:
     return x.var if isinstance(x, Uncertain) else 0.0
 
 
+def full_var(x: Value) -> Tensor:
+    """In full shape, with zeros for what is certain: where there is no other way."""
+    return x.expanded().var if isinstance(x, Uncertain) else torch.zeros_like(x)
+
+
 _SUM: RuleOptions = {
     "family": "sum",
     "assumes": (SEPARATE,),
@@ -187,6 +192,22 @@ def _cumulative_sum(x: Uncertain, dim: int, **kwargs: Any) -> Gaussian:
 
 
 RULES.add(aten.cumsum.default)(linear_rule(_cumulative_sum))
+
+
+def _sum_into(op: Any) -> RuleFunction:
+    """Elements added up at places that an index names. Exact if they are independent."""
+
+    def apply(x: Value, dim: int, index: Tensor, source: Value, *, alpha: float = 1) -> Gaussian:
+        more = {"alpha": alpha} if alpha != 1 else {}
+        squared = {name: value * value for name, value in more.items()}
+        mean = op(mean_of(x), dim, index, mean_of(source), **more)
+        return Gaussian(mean, op(full_var(x), dim, index, full_var(source), **squared))
+
+    return apply
+
+
+for _op in (aten.index_add.default, aten.scatter_add.default):
+    RULES.add(_op)(linear_rule(_sum_into(_op)))
 
 
 @rule(aten.where.self, family="choice", reach=Reach.EACH)

@@ -25,6 +25,7 @@ from onesigma.rules.table import (
     Rule,
     RuleFunction,
     linear_rule,
+    rule,
 )
 from onesigma.values.gaussian import Gaussian, Uncertain
 
@@ -236,6 +237,21 @@ for _dims in (1, 2, 3):
 RULES.add(aten.amax.default)(_maximum_rule(_maximum_over, Reach.GROUPS))
 
 
+@rule(
+    aten.topk.default,
+    family="maximum",
+    assumes=(ALWAYS_APPROXIMATE,),
+    note="which ones are the largest is taken as certain, at the means",
+    bends=True,
+)
+def topk(
+    x: Uncertain, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> list[Any]:
+    """The k largest: those of the largest means, with their own variances. v → 0 gives the op."""
+    values, index = aten.topk.default(x.mean, k, dim, largest, sorted)
+    return [Gaussian(values, x.expanded().var.gather(dim, index)), index]
+
+
 def _interpolation(op: Op, dims: int) -> RuleFunction:
     """Interpolation is separable: one matrix of weights per axis, found by resizing unit vectors.
 
@@ -271,12 +287,10 @@ def _axis_weights(op: Op, like: Tensor, axis: int, dims: int, args: tuple[Any, .
     return resized.reshape(size, -1)
 
 
-for _dims, _op in enumerate(
-    (
-        aten.upsample_linear1d.vec,
-        aten.upsample_bilinear2d.vec,
-        aten.upsample_trilinear3d.vec,
-    ),
-    1,
+for _op, _dims in (
+    (aten.upsample_linear1d.vec, 1),
+    (aten.upsample_bilinear2d.vec, 2),
+    (aten.upsample_bicubic2d.vec, 2),
+    (aten.upsample_trilinear3d.vec, 3),
 ):
     RULES.add(_op)(linear_rule(_interpolation(_op, _dims)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from onesigma.rules.table import refuse
+from onesigma.rules.table import Reach, refuse
 
 aten = torch.ops.aten
 
@@ -24,4 +24,12 @@ refuse(
     aten.argmax.default,
     aten.argmin.default,
     why="an argmax has no mean or variance. Return the scores and take the argmax outside.",
+)
+refuse(
+    *(aten.gt.Scalar, aten.ge.Scalar, aten.lt.Scalar, aten.le.Scalar),
+    *(aten.gt.Tensor, aten.ge.Tensor, aten.lt.Tensor, aten.le.Tensor),
+    *(aten.eq.Scalar, aten.ne.Scalar, aten.eq.Tensor, aten.ne.Tensor),
+    why="whether an uncertain value is larger is itself uncertain. Write the choice as relu, "
+    "leaky_relu, threshold, clamp or maximum.",
+    reach=Reach.EACH,
 )

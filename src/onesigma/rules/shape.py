@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
+from onesigma.rules.arithmetic import full_var
 from onesigma.rules.table import (
     RULES,
     Op,
@@ -39,6 +40,7 @@ passthrough(
     aten.select.int,
     aten.flip.default,
     aten.roll.default,
+    aten.rot90.default,
     aten.contiguous.default,
     aten.clone.default,
     aten.alias.default,
@@ -86,6 +88,13 @@ def cast(x: Uncertain, *, dtype: torch.dtype | None = None, **rest: object) -> G
     return Gaussian(full.mean.to(dtype=dtype), full.var.to(dtype=dtype))
 
 
+@rule(aten.nan_to_num.default, family="passthrough", reach=Reach.EACH)
+def nan_to_num(x: Uncertain, *numbers: float | None) -> Gaussian:
+    """What is put in the place of NaN or infinity is certain, the rest stays. Exact."""
+    mean = aten.nan_to_num.default(x.mean, *numbers)
+    return Gaussian(mean, torch.where(torch.isfinite(x.mean), x.var, 0.0))
+
+
 @rule(aten.view.default, family="passthrough", reach=Reach.MOVES, moves_only=True)
 def view(x: Uncertain, shape: list[int]) -> Gaussian:
     """A view of the mean need not be one of the variance, whose batch may be expanded from 1."""
@@ -116,17 +125,13 @@ def _join(op: Op) -> RuleFunction:
 
     def apply(values: Sequence[Value], dim: int = 0) -> Gaussian:
         means = [x.mean if isinstance(x, Uncertain) else x for x in values]
-        return Gaussian(op(means, dim), op([_full_var(x) for x in values], dim))
+        return Gaussian(op(means, dim), op([full_var(x) for x in values], dim))
 
     return apply
 
 
 for _op in (aten.cat.default, aten.stack.default):
     RULES.add(_op)(Rule(_join(_op), "passthrough", reach=Reach.MOVES, moves_only=True))
-
-
-def _full_var(x: Value) -> Tensor:
-    return x.expanded().var if isinstance(x, Uncertain) else torch.zeros_like(x)
 
 
 def _reach_of_pad(x: object, pad: object, mode: str = "constant", value: object = None) -> Reach:

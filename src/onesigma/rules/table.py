@@ -252,6 +252,9 @@ def elementwise(
     RULES.add(op)(entry)
 
 
-def refuse(*ops: Op, why: str) -> None:
-    """Ops for which no honest rule is known. Conversion stops and shows ``why``."""
-    RULES.add(*ops)(Rule(None, "refuse", note=why))
+def refuse(*ops: Op, why: str, reach: Reach = Reach.MIXES) -> None:
+    """Ops for which no honest rule is known. Conversion stops and shows ``why``.
+
+    With ``Reach.EACH`` they are still applied by cases, to what is one of two values.
+    """
+    RULES.add(*ops)(Rule(None, "refuse", note=why, reach=reach))
