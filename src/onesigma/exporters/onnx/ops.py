@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onesigma.exporters.onnx.writer import Writer
 
 aten = torch.ops.aten
-Entry = Callable[..., str | tuple[str, ...]]
+Entry = Callable[..., Any]  # to the name of the result, or a tuple of names
 Sizes = Sequence[int]
 
 OPS: Registry[Any, Entry] = Registry()
@@ -538,7 +538,7 @@ def _movedim(w: Writer, x: Value, source: int, target: int) -> str:
 @writes(aten.split.Tensor, aten.unsafe_split.Tensor)
 def _split(w: Writer, x: Value, size: int, dim: int = 0) -> tuple[str, ...]:
     starts = range(0, x.shape[dim], size)
-    return _split_sizes(w, x, [min(size, x.shape[dim] - start) for start in starts], dim)
+    return tuple(_split_sizes(w, x, [min(size, x.shape[dim] - start) for start in starts], dim))
 
 
 @writes(aten.split_with_sizes.default)
@@ -548,7 +548,7 @@ def _split_sizes(w: Writer, x: Value, sizes: Sizes, dim: int = 0) -> tuple[str, 
 
 @writes(aten.chunk.default)
 def _chunk(w: Writer, x: Value, count: int, dim: int = 0) -> tuple[str, ...]:
-    return _split(w, x, -(-x.shape[dim] // count), dim)
+    return tuple(_split(w, x, -(-x.shape[dim] // count), dim))
 
 
 @writes(aten.unbind.int)
