@@ -36,11 +36,11 @@ _KINDS = {
         "lstm",
         4,
         (
-            "const float in = sigmoid(a[k] + b[k]);",
-            "const float out = sigmoid(a[n + k] + b[n + k]);",
+            "const float add = sigmoid(a[k] + b[k]);",
+            "const float show = sigmoid(a[n + k] + b[n + k]);",
             "const float kept = sigmoid(a[2 * n + k] + b[2 * n + k]);",
-            "c[k] = kept * c[k] + in * tanhf(a[3 * n + k] + b[3 * n + k]);",
-            "h[k] = out * tanhf(c[k]);",
+            "c[k] = kept * c[k] + add * tanhf(a[3 * n + k] + b[3 * n + k]);",
+            "h[k] = show * tanhf(c[k]);",
         ),
         cell=True,
     ),
@@ -67,42 +67,44 @@ _REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, T
 def read_recurrent(
     op: str,
     b: Builder,
-    x: Value,
+    x: Value | Array,
     w: Array,
     r: Array,
     biases: Array | None = None,
     lengths: Any = None,
     *states: Value | Array | None,
     direction: str = "forward",
-    activations: Sequence[bytes] | None = None,
+    activations: Sequence[bytes] = (),
     linear_before_reset: int = 0,
     hidden_size: int = 0,
     **others: Any,
 ) -> tuple[Value, ...]:
     """The outputs of an ONNX op: all states, the last one, and of an LSTM its last cell."""
-    functions = tuple(name.decode() for name in activations or ())
-    usual = functions[: len(functions) // len(w)] or _USUAL[op]
-    kind = _KINDS.get((op, usual))
-    fixed = all(isinstance(each, np.ndarray) for each in (w, r)) and not isinstance(biases, Value)
+    fixed = not any(isinstance(each, Value) for each in (w, r, biases))
     _require(fixed, "of computed weights")
-    _require(kind is not None and functions in ((), usual * len(w)), f"with {functions}")
     _require(lengths is None and not any(others.values()), f"with lengths or {[*others]}")
     _require(op != "GRU" or linear_before_reset, "that resets before it multiplies")
     _require(all(each is None for each in states[2:]), "with peepholes")
-    assert kind is not None
+    kind = _kind(op, [name.decode() for name in activations], len(w))
+    x = b.dense(b.value(x))
     (steps, rows, _), (count, _, units) = x.shape, r.shape
-    sequence = b.new((steps, count, rows, units))
-    begins = [*states[: 1 + kind.cell], None, None][: 1 + kind.cell]
-    ends: list[list[Value]] = [[] for _ in begins]
+    sequence, ends = b.new((steps, count, rows, units)), []
+    begins = [*states, None, None][: 1 + kind.cell]
     for place, backwards in enumerate(_REVERSED[direction]):
         own = [_begin(b, given, place, (1, rows, units)) for given in begins]
         gates = b.new((2, rows, kind.gates * units))
-        y = sequence.slice(1, place, 1)
         layer = {"kind": kind, "reversed": backwards, **_weights(kind, place, w, r, biases)}
-        b.nodes.append(Node("Recurrent", (b.dense(x), *own), (*own, gates, y), layer, b.name))
-        for end, state in zip(ends, own, strict=True):
-            end.append(state)
-    return sequence, *(_joined(b, end) for end in ends)
+        writes = (*own, gates, sequence.slice(1, place, 1))
+        b.nodes.append(Node("Recurrent", (x, *own), writes, layer, b.name))
+        ends.append(own)
+    return sequence, *(_joined(b, parts) for parts in zip(*ends, strict=True))
+
+
+def _kind(op: str, activations: Sequence[str], directions: int) -> _Kind:
+    each = tuple(activations[: len(activations) // directions]) or _USUAL[op]
+    known = (op, each) in _KINDS and tuple(activations) in ((), each * directions)
+    _require(known, f"with {', '.join(activations)}")
+    return _KINDS[op, each]
 
 
 def _require(condition: object, what: str) -> None:
