@@ -37,9 +37,12 @@ def save(converted: Converted, path: str | Path) -> None:
     }
     if converted.input_var is not None:
         tensors[_PRIOR] = converted.input_var
+    parameters = {k: v for k, v in tensors.items() if isinstance(v, nn.Parameter)}
     content = {
         "graphs": graphs,
-        "parameters": sorted(k for k, v in tensors.items() if isinstance(v, nn.Parameter)),
+        "parameters": sorted(parameters),
+        # PyTorch multiplies by a weight in another way, and rounds otherwise, if it may learn.
+        "fixed": sorted(k for k, v in parameters.items() if not v.requires_grad),
         "report": converted.report.to_dict(),
         "settings": converted.settings.to_dict(),
         "version": __version__,
@@ -78,9 +81,11 @@ def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, st
 
 
 def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
-    parameters = set(content["parameters"])
-    owned: dict[str, Tensor] = {
-        key: nn.Parameter(t, requires_grad=t.is_floating_point()) if key in parameters else t
+    parameters, fixed = set(content["parameters"]), set(content.get("fixed", ()))
+    owned = {
+        key: nn.Parameter(t, requires_grad=t.is_floating_point() and key not in fixed)
+        if key in parameters
+        else t
         for key, t in tensors.items()
     }
     modules = {}

@@ -238,7 +238,7 @@ class Halved(nn.Module):
         self.layer = nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        a, b = x.chunk(2, 1)
+        a, b = x.sinh().chunk(2, 1)
         return self.layer(nn.functional.dropout(a * b, 0.3, self.training))
 
 

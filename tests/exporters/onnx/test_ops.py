@@ -1,6 +1,7 @@
 """Every entry of the table: one op as ONNX, in onnxruntime, against PyTorch."""
 
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -26,6 +27,10 @@ X = 3 * randn(4, 6)
 POSITIVE = X.abs() + 0.1
 SIGNAL, IMAGE, VOLUME = randn(2, 4, 8), randn(2, 4, 8, 6), randn(2, 2, 4, 4, 4)
 TRUTH = X > 0
+HEADS, LONGER = randn(2, 3, 4, 5), randn(2, 3, 6, 5)
+KEPT = randn(2, 1, 4, 6) > 0
+KEPT[0, 0, 1] = False  # a row in which all is masked
+BIAS = randn(4, 6).masked_fill(~KEPT[0, 0], -torch.inf)
 SMALL = torch.tensor([[-1e-3, -1e-6, -1e-9, 0.0, 1e-12, 1e-7, 1e-4, 0.3, 5.0, -0.7]])
 
 # ATen op → calls of it; tensors are inputs of the graph.
@@ -61,7 +66,9 @@ CASES = {
         )
     },
     **{op: [(TRUTH, X > 1)] for op in (aten.__and__.Tensor, aten.bitwise_and.Tensor)},
+    **{op: [(TRUTH, X > 1)] for op in (aten.__or__.Tensor, aten.bitwise_or.Tensor)},
     aten.logical_and.default: [(TRUTH, X > 1)],
+    aten.logical_or.default: [(TRUTH, X > 1)],
     aten.logical_not.default: [(TRUTH,)],
     aten.bitwise_not.default: [(TRUTH,)],
     aten.where.self: [(TRUTH, X, POSITIVE)],
@@ -146,6 +153,21 @@ CASES = {
     aten.expand_as.default: [(X[:1], X)],
     aten.expand.default: [(X[:, :1], [-1, 5]), (X, [2, -1, -1])],
     aten.full_like.default: [(X, 0.25), (X, 3)],
+    aten.flip.default: [(SIGNAL, [1]), (SIGNAL, [0, -1])],
+    aten.full.default: [([2, 3], 0.5)],
+    aten.masked_fill.Scalar: [(X, TRUTH, -1.5)],
+    aten.masked_fill.Tensor: [(X, TRUTH, torch.tensor(2.0))],
+    **{op: [([2, 3],)] for op in (aten.ones.default, aten.zeros.default)},
+    **{op: [(X, [2, 3])] for op in (aten.new_ones.default, aten.new_zeros.default)},
+    aten.split.Tensor: [(SIGNAL, 3, 2), (SIGNAL, 2, -2)],
+    aten.unsafe_split.Tensor: [(SIGNAL, 2, 1)],
+    aten.split_with_sizes.default: [(SIGNAL, [1, 5, 2], -1)],
+    aten.chunk.default: [(SIGNAL, 3, 2)],
+    aten.unbind.int: [(SIGNAL, 1)],
+    aten.scaled_dot_product_attention.default: [
+        *((HEADS, HEADS, HEADS), (HEADS, LONGER, LONGER), (HEADS, HEADS, HEADS, None, 0.0, True)),
+        *((HEADS, LONGER, LONGER, KEPT), (HEADS, LONGER, LONGER, BIAS, {"scale": 0.3})),
+    ],
     aten.to.dtype: [(X, torch.float64), (TRUTH, torch.float32), (X, torch.float32)],
     aten.to.dtype_layout: [(X, {"dtype": torch.float64})],
     aten._to_copy.default: [(X, {"dtype": torch.int64})],
@@ -155,7 +177,9 @@ CASES = {
     ],
     aten.constant_pad_nd.default: [(SIGNAL, [1, 2], 2.0)],
 }
-SIZES = {aten.sym_size.int, operator.mul, operator.floordiv}  # see test_onnx_file.py
+# See test_onnx_file.py
+SIZES = {aten.sym_size.int, operator.add, operator.mul, operator.floordiv, operator.getitem}
+RECURRENT = {op for op in OPS if re.search("lstm|gru|rnn", str(op))}  # see test_recurrent.py
 CALLS = [
     pytest.param(op, call, id=f"{op}-{i}")
     for op, calls in CASES.items()
@@ -174,7 +198,9 @@ def one_op(op, call) -> tuple[fx.GraphModule, list[torch.Tensor]]:
 
     args = [a for a in call if not isinstance(a, dict)]
     kwargs = {k: v for a in call if isinstance(a, dict) for k, v in a.items()}
-    graph.output((graph.call_function(op, tuple(node(a) for a in args), kwargs),))
+    made = graph.call_function(op, tuple(node(a) for a in args), kwargs)
+    several = isinstance(op(*args, **kwargs), tuple | list)
+    graph.output((graph.call_function(operator.getitem, (made, 1)) if several else made,))
     return fx.GraphModule({}, graph), tensors
 
 
@@ -190,7 +216,7 @@ def written(op, call, opset: int = 18):
 
 
 def test_no_entry_is_without_a_case():
-    assert set(CASES) | SIZES == set(OPS)
+    assert set(CASES) | SIZES | RECURRENT == set(OPS)
 
 
 @pytest.mark.parametrize(("op", "call"), CALLS)
@@ -230,6 +256,7 @@ def test_reductions_in_opset_17(op):
         (aten.layer_norm.default, (SIGNAL, [8])),
         (aten.pad.default, (SIGNAL, [2, 1], "circular")),
         (aten.sinh.default, (X,)),
+        (aten.scaled_dot_product_attention.default, (HEADS, HEADS, HEADS, None, 0.5)),
         (aten.mul.Tensor, (X, TRUTH)),
         (aten.mul.Tensor, (X, X.double())),
         (aten.mul.Tensor, (X.int(), 0.5)),

@@ -9,10 +9,12 @@ from onesigma.exporters.c.elementwise import SUPPORT
 from onesigma.exporters.c.loops import File, fill, render_loop
 from onesigma.exporters.c.nodes import Graph, Storage
 from onesigma.exporters.c.plan import Loop, Memory, Step
+from onesigma.exporters.c.recurrent import RECURRENT
 from onesigma.exporters.c.weighted_layers import RENDERERS
 from onesigma.text_table import text_table
 from onesigma.version import __version__
 
+_RENDERERS = {**RENDERERS, **RECURRENT}
 # Words of C, and names that the code itself uses.
 _RESERVED = (
     " arena auto bool break case char const continue default do double else enum extern false "
@@ -172,7 +174,7 @@ def _class_names(name: str, class_names: Sequence[str]) -> tuple[list[str], list
 
 def _block(index: int, step: Step, file: File, memory: Memory, name: str) -> list[str]:
     file.scratch = f"arena + {memory.scratch.get(index, 0)}"
-    lines = render_loop(step, file) if isinstance(step, Loop) else RENDERERS[step.kind](step, file)
+    lines = render_loop(step, file) if isinstance(step, Loop) else _RENDERERS[step.kind](step, file)
     comment = re.sub(r"[^\w ,.:+-]", "_", step.name, flags=re.ASCII)
     head = [f"{name.upper()}_STEP({index});", f"{{ /* {comment} */"]
     return [*head, *(f"    {line}" for line in lines), "}"]
@@ -180,7 +182,7 @@ def _block(index: int, step: Step, file: File, memory: Memory, name: str) -> lis
 
 def _functions(file: File, blocks: Sequence[str]) -> list[str]:
     """Those that expressions call, then those of the structured ops."""
-    text = "\n".join(blocks)
+    text = "\n".join([*blocks, *file.functions.values()])
     called = [body for name, body in SUPPORT.items() if f"{name}(" in text]
     return [line for body in (*called, *file.functions.values()) for line in body.split("\n")]
 

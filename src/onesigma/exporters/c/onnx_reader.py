@@ -22,6 +22,7 @@ from onnx import TensorProto, numpy_helper
 from onesigma.errors import ExportError, InputError
 from onesigma.exporters.c.elementwise import ELEMENTWISE
 from onesigma.exporters.c.nodes import Array, Builder, Graph, Node, Storage, Value, Window
+from onesigma.exporters.c.recurrent import drop_sequences, read_recurrent
 from onesigma.registry import Registry
 
 # What an ONNX name stands for while reading; weights and sizes are arrays.
@@ -61,7 +62,9 @@ def read(model: onnx.ModelProto, input_shapes: Sequence[Sizes] | None = None) ->
     outputs = _outputs(builder, names, [output.name for output in model.graph.output])
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
     types = {name: _C_TYPES.get(kind, "float") for name, kind in kinds.items()}
-    return Graph(_used(builder.nodes, outputs), inputs, outputs, types)
+    nodes = _used(builder.nodes, outputs)
+    drop_sequences(nodes, outputs)
+    return Graph(nodes, inputs, outputs, types)
 
 
 def _require(condition: object, what: str) -> None:
@@ -648,16 +651,19 @@ def _mix(b: Builder, x: Value, axis: int, at: Array) -> Value:
 
 
 # Ops that are one expression.
-_SHORT: dict[str, Callable[..., Value]] = {
+_SHORT: dict[str, Callable[..., Any]] = {
     "Expand": lambda b, x, sizes: x.broadcast(np.broadcast_shapes(x.shape, tuple(sizes.tolist()))),
     "Flatten": lambda b, x, axis=1: b.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])]),
     "Gather": _gather,
     "GlobalAveragePool": lambda b, x: _mean(b, x, range(2, len(x.shape))),
+    "GRU": partial(read_recurrent, "GRU"),
     "GlobalMaxPool": lambda b, x: b.reduce("ReduceMax", x, range(2, len(x.shape))),
     "Identity": lambda b, x: x,
+    "LSTM": partial(read_recurrent, "LSTM"),
     "LogSoftmax": partial(_softmax, "LogSoftmax"),
     "Max": partial(_chain, "Max"),
     "Min": partial(_chain, "Min"),
+    "RNN": partial(read_recurrent, "RNN"),
     "ReduceL2": lambda b, *x, **options: b.elementwise("Sqrt", _sum_square(b, *x, **options)),
     "ReduceMax": partial(_reduction, "ReduceMax"),
     "ReduceMean": _mean,

@@ -49,21 +49,39 @@ struct lane {
 """
 
 
+def weight_table(
+    file: File, weight: Array, steps: Array, groups: int = 1
+) -> tuple[str, Array | None]:
+    """Write weights, in eight bits by steps if that is wanted: the table, and each row's factor."""
+    codes = np.rint(weight / steps[:, None]) if file.int8 else weight
+    table = file.table(_interleave(codes, groups), "int8" if file.int8 else "float32")
+    return table, steps if file.int8 else None
+
+
+def _add_struct(file: File) -> None:
+    file.function("lane", fill(_LANE, weight="int8_t" if file.int8 else "float"))
+
+
+def add_lane(
+    file: File, x: str, y: str, bias: Array | None, factor: Array | None, power: int
+) -> str:
+    """A ``struct lane`` in C."""
+    _add_struct(file)
+    tables = ["NULL" if array is None else file.table(array) for array in (bias, factor)]
+    return f"{{{', '.join([x, y, *tables, str(power)])}}}"
+
+
 def _lanes(node: Node, groups: int, file: File) -> tuple[str, list[str]]:
     """Write the weights of a layer; returns the name of their table, and its ``lanes`` in C."""
-    file.function("lane", fill(_LANE, weight="int8_t" if file.int8 else "float"))
     weight = node.lanes[0].attributes["weight"]
-    steps = int8_steps(weight) if file.int8 else None
-    codes = weight if steps is None else np.rint(weight / steps[:, None])
-    table = file.table(_interleave(codes, groups), "float32" if steps is None else "int8")
+    table, steps = weight_table(file, weight, int8_steps(weight), groups)
     lines = []
     for x, y, lane in zip(node.reads, node.writes, node.lanes, strict=True):
         bias, factor, power = (lane.attributes[name] for name in ("bias", "factor", "power"))
         if steps is not None:
             factor = (1.0 if factor is None else factor) * steps**power
-        tables = ["NULL" if array is None else file.table(array) for array in (bias, factor)]
-        members = [file.pointer(x), file.pointer(y), *tables, str(power)]
-        lines.append(f"    {{{', '.join(members)}}},")
+        members = add_lane(file, file.pointer(x), file.pointer(y), bias, factor, power)
+        lines.append(f"    {members},")
     return table, [f"const struct lane lanes[{len(lines)}] = {{", *lines, "};"]
 
 
@@ -110,13 +128,18 @@ static inline float lane_sum(const struct lane *lane, int filter, float sum)
 def _render_dense(node: Node, file: File) -> list[str]:
     x, (outputs, inputs) = node.reads[0], node.lanes[0].attributes["weight"].shape
     table, lanes = _lanes(node, 1, file)
-    powers = [lane.attributes["power"] for lane in node.lanes]
+    name = add_dense(file, [lane.attributes["power"] for lane in node.lanes])
+    return [*lanes, f"{name}({table}, {inputs}, {outputs}, {prod(x.shape[:-1])}, lanes);"]
+
+
+def add_dense(file: File, powers: Sequence[int]) -> str:
+    """The function of linear layers with such lanes; returns its name."""
     name = "dense_" + "".join(map(str, powers))
     blocks = _dense_block(_BLOCK, "0", "blocks", powers)
     blocks += _dense_block(1, "blocks", "outputs", powers)
+    _add_struct(file)
     file.function("lane_sum", _LANE_SUM)
-    file.function(name, fill(_DENSE, name=name, blocks=blocks))
-    return [*lanes, f"{name}({table}, {inputs}, {outputs}, {prod(x.shape[:-1])}, lanes);"]
+    return file.function(name, fill(_DENSE, name=name, blocks=blocks))
 
 
 def _dense_block(n: int, first: str, last: str, powers: Sequence[int]) -> list[str]:

@@ -23,8 +23,14 @@ from onesigma.runtime.comparison import checking_runtime
 
 # Squares in float32, and one product with a factor, are rounded by less.
 _ROUNDING = 1e-6
-# The ops with weights, which are their second input, and the axis of the filters there.
-_FILTERS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+# The ops with weights: for each, which input they are, and the axis of the filters there.
+_FILTERS = {
+    "Conv": {1: 0},
+    "ConvTranspose": {1: 1},
+    "Gemm": {1: 1},
+    "MatMul": {1: 1},
+    **{op: {1: 1, 2: 1} for op in ("LSTM", "GRU", "RNN")},
+}
 _RANDOM = 64  # samples, if none are given
 
 
@@ -120,16 +126,16 @@ def _filter_axes(nodes: Iterable[onnx.NodeProto], weights: dict[str, Array]) -> 
     for node in nodes:
         if node.op_type == "Transpose" and weights.get(node.input[0], np.empty(0)).ndim == 2:
             transposed[node.output[0]] = node.input[0]
-        if node.op_type not in _FILTERS:
-            continue
-        axis, name = _FILTERS[node.op_type], node.input[1]
         flags = {a.name: a.i for a in node.attribute}
-        if flags.get("transB"):
-            axis = 1 - axis
-        if name in transposed:
-            axis, name = 1 - axis, transposed[name]
-        if name in weights and weights[name].ndim >= 2 and flags.get("group", 1) in (1, axis == 0):
-            axes[name] = axis
+        for place, axis in _FILTERS.get(node.op_type, {}).items():
+            name = node.input[place]
+            if flags.get("transB"):
+                axis = 1 - axis
+            if name in transposed:
+                axis, name = 1 - axis, transposed[name]
+            one = flags.get("group", 1) in (1, axis == 0)
+            if name in weights and weights[name].ndim >= 2 and one:
+                axes[name] = axis
     return axes
 
 

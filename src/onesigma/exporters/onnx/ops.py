@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from onesigma.exporters.onnx.writer import Writer
 
 aten = torch.ops.aten
-Entry = Callable[..., str]
+Entry = Callable[..., Any]  # to the name of the result, or a tuple of names
 Sizes = Sequence[int]
 
 OPS: Registry[Any, Entry] = Registry()
 writes = OPS.add
 
 _FAR = 2**63 - 1
+_LOWEST = -1e30  # a score that softmax makes 0; −∞ in all of a row would make it NaN
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
@@ -39,11 +40,15 @@ class UnwritableError(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """A value of the graph: its name in ONNX, its example, and whether weights alone fix it."""
+    """A value of the graph: its name in ONNX, its example, and whether weights alone fix it.
+
+    What an op with several results returns has no name; its ``parts`` have.
+    """
 
     name: str
     example: Any
     constant: bool = False
+    parts: tuple[Value, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -58,7 +63,7 @@ class Value:
 Input = Value | str | float | Sequence[Any] | None
 
 
-def _require(condition: object, what: str) -> None:
+def require(condition: object, what: str) -> None:
     """Refuse a use that would come out wrong."""
     if not condition:
         raise UnwritableError(f"{what} is not covered")
@@ -84,6 +89,7 @@ _SAME = {
     "Min": [aten.minimum.default],
     "Neg": [aten.neg.default],
     "Not": [aten.logical_not.default, aten.bitwise_not.default],
+    "Or": [aten.__or__.Tensor, aten.logical_or.default, aten.bitwise_or.Tensor],
     "Reciprocal": [aten.reciprocal.default],
     "Relu": [aten.relu.default],
     "Round": [aten.round.default],
@@ -140,7 +146,7 @@ def _pad(
     w: Writer, x: Value, pad: Sizes, mode: str = "constant", value: float | None = None
 ) -> str:
     """PyTorch lists pairs from the last dimension backwards, ONNX all beginnings, then all ends."""
-    _require(mode in _PAD_MODES, f"padding mode {mode}")
+    require(mode in _PAD_MODES, f"padding mode {mode}")
     unpadded = [0] * (x.rank - len(pad) // 2)
     pads = [*unpadded, *pad[-2::-2], *unpadded, *pad[::-2]]
     fill: Input = None if mode != "constant" else float(value or 0)
@@ -167,6 +173,10 @@ _SHORT: dict[Any, Entry] = {
         "Expand", x, [1 if n == -1 else n for n in sizes]
     ),
     aten.expand_as.default: lambda w, x, other: w.op("Expand", x, w.op("Shape", other)),
+    aten.flip.default: lambda w, x, dims: w.op(
+        "Slice", x, [-1] * len(dims), [-_FAR] * len(dims), dims, [-1] * len(dims)
+    ),
+    aten.full.default: lambda w, sizes, number, **_: w.op("Expand", number, sizes),
     aten.full_like.default: lambda w, x, number, **_: w.op("Expand", number, w.op("Shape", x)),
     aten.gather.default: lambda w, x, dim, index: w.op("GatherElements", x, index, axis=dim),
     aten.hardsigmoid.default: lambda w, x: w.op("HardSigmoid", x, alpha=1 / 6, beta=0.5),
@@ -176,8 +186,13 @@ _SHORT: dict[Any, Entry] = {
     aten.lift_fresh_copy.default: lambda w, x: x.name,
     aten.log_sigmoid.default: lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x))),
     aten.log_softmax.int: partial(_softmax, "LogSoftmax"),
+    aten.masked_fill.Scalar: lambda w, x, mask, number: w.op("Where", mask, number, x),
+    aten.masked_fill.Tensor: lambda w, x, mask, number: w.op("Where", mask, number, x),
     aten.mean.dim: _mean,
     aten.mish.default: lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
+    aten.new_ones.default: lambda w, x, sizes, **_: w.op("Expand", 1, sizes),
+    aten.new_zeros.default: lambda w, x, sizes, **_: w.zeros(sizes),
+    aten.ones.default: lambda w, sizes, **_: w.op("Expand", 1, sizes),
     aten.ones_like.default: lambda w, x, **_: w.op("Expand", 1, w.op("Shape", x)),
     aten.pad.default: _pad,
     aten.permute.default: _permute,
@@ -194,9 +209,12 @@ _SHORT: dict[Any, Entry] = {
     aten.t.default: lambda w, x: _permute(w, x, range(x.rank)[::-1]),
     aten.unsqueeze.default: lambda w, x, dim: w.op("Unsqueeze", x, [dim]),
     aten.view.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
-    aten.zeros_like.default: lambda w, x, **_: w.op("Expand", 0, w.op("Shape", x)),
+    aten.zeros.default: lambda w, sizes, **_: w.zeros(sizes),
+    aten.zeros_like.default: lambda w, x, **_: w.zeros(w.op("Shape", x)),
     # Sizes are vectors of one, so that they can be joined.
+    operator.add: lambda w, a, b: w.op("Add", a, b),
     operator.floordiv: lambda w, a, b: w.op("Div", a, b),
+    operator.getitem: lambda w, x, index: x.parts[index].name,
     operator.mul: lambda w, a, b: w.op("Mul", a, b),
 }
 for _target, _entry in _SHORT.items():
@@ -247,19 +265,19 @@ def _clamp(w: Writer, x: Value, low: Input = None, high: Input = None, **bounds:
 
 @writes(aten.elu.default)
 def _elu(w: Writer, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> str:
-    _require(scale == input_scale == 1, "a scaled elu")
+    require(scale == input_scale == 1, "a scaled elu")
     return w.op("Elu", x, alpha=float(alpha))
 
 
 @writes(aten.softplus.default)
 def _softplus(w: Writer, x: Value, beta: float = 1, threshold: float = 20) -> str:
-    _require(beta == 1, "softplus with a beta")
+    require(beta == 1, "softplus with a beta")
     return w.op("Softplus", x)
 
 
 @writes(aten.gelu.default)
 def _gelu(w: Writer, x: Value, *, approximate: str = "none") -> str:
-    _require(approximate == "none", "gelu by tanh")
+    require(approximate == "none", "gelu by tanh")
     twice = w.op("Add", w.op("Erf", w.op("Mul", x, math.sqrt(0.5))), 1.0)
     return w.op("Mul", w.op("Mul", x, 0.5), twice)
 
@@ -274,7 +292,7 @@ def _dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
 
 @writes(aten.feature_dropout.default)
 def _feature_dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
-    _require(not train, "dropout of channels in training mode")
+    require(not train, "dropout of channels in training mode")
     return x.name
 
 
@@ -327,7 +345,7 @@ def _convolve(
     groups: int,
     sizes: dict[str, Sizes],
 ) -> str:
-    _require(x.rank == weight.rank, "a sample without a batch")
+    require(x.rank == weight.rank, "a sample without a batch")
     window = _window(x, padding, kernel_shape=weight.shape[2:], **sizes)
     return w.op(kind, x, weight, bias, group=groups, **window)
 
@@ -337,7 +355,7 @@ def _window(x: Value, padding: Sizes, **sizes: Sizes) -> dict[str, list[int]]:
     space = x.rank - 2
     sizes |= {"pads": padding}
     each = {name: list(n) * space if len(n) == 1 else list(n) for name, n in sizes.items()}
-    _require(all(len(n) == space > 0 for n in each.values()), "a window over the channels")
+    require(all(len(n) == space > 0 for n in each.values()), "a window over the channels")
     return each | {"pads": 2 * each["pads"]}
 
 
@@ -352,7 +370,7 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor: int | None = None,
 ) -> str:
-    _require(not ceil and divisor is None, "an average pool with a ceiling or a divisor")
+    require(not ceil and divisor is None, "an average pool with a ceiling or a divisor")
     window = _window(x, padding, kernel_shape=kernel, strides=stride or kernel)
     return w.op("AveragePool", x, count_include_pad=int(count_include_pad), **window)
 
@@ -367,7 +385,7 @@ def _max_pool(
     dilation: Sizes = (1,),
     ceil: bool = False,
 ) -> str:
-    _require(not ceil, "a max pool with a ceiling")
+    require(not ceil, "a max pool with a ceiling")
     sizes = {"kernel_shape": kernel, "strides": stride or kernel, "dilations": dilation}
     return w.op("MaxPool", x, **_window(x, padding, **sizes))
 
@@ -380,7 +398,7 @@ def _adaptive_avg_pool(w: Writer, x: Value, size: Sizes) -> str:
     space = x.shape[2:]
     wanted = list(size) * len(space) if len(size) == 1 else size
     even = all(n % m == 0 for n, m in zip(space, wanted, strict=True))
-    _require(even, "an uneven adaptive pool")
+    require(even, "an uneven adaptive pool")
     kernel = [n // m for n, m in zip(space, wanted, strict=True)]
     return w.op("AveragePool", x, kernel_shape=kernel, strides=kernel)
 
@@ -398,7 +416,7 @@ def _batch_norm(
     eps: float,
     cudnn: bool,
 ) -> str:
-    _require(not training, "batch norm in training mode")
+    require(not training, "batch norm in training mode")
 
     def repeat(number: float) -> Value:
         """ONNX wants weights where PyTorch leaves them out."""
@@ -419,8 +437,46 @@ def _layer_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> str:
-    _require(weight is not None, "layer norm without weights")
+    require(weight is not None, "layer norm without weights")
     return w.op("LayerNormalization", x, weight, bias, axis=-len(shape), epsilon=eps)
+
+
+@writes(aten.scaled_dot_product_attention.default)
+def _attention(
+    w: Writer,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    rate: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:
+    require(not rate and not enable_gqa, "attention with dropout, or with shared heads")
+    w.require_one_dtype(q, k, v)
+    if causal:
+        mask = _lower_triangle(w, q.shape[-2], k.shape[-2])
+    scaled = w.op("Mul", q, q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = w.op("MatMul", scaled, _transpose(w, k, -2, -1))
+    return w.op("MatMul", _masked_softmax(w, scores, mask), v)
+
+
+def _lower_triangle(w: Writer, rows: int, columns: int) -> Value:
+    triangle = torch.ones(rows, columns, dtype=torch.bool).tril()
+    return w.constant(f"triangle {rows}x{columns}:", triangle)
+
+
+def _masked_softmax(w: Writer, scores: str, mask: Value | None) -> str:
+    """What is masked gets nothing, in a row where all is masked too, as in PyTorch."""
+    if mask is None:
+        return w.op("Softmax", scores, axis=-1)
+    kept: Input = mask
+    if mask.example.dtype != torch.bool:
+        kept, scores = w.op("Greater", mask, _LOWEST), w.op("Add", scores, mask)
+    softmax = w.op("Softmax", w.op("Where", kept, scores, _LOWEST), axis=-1)
+    return w.op("Where", kept, softmax, 0.0)
 
 
 @writes(aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec)
@@ -430,12 +486,12 @@ def _nearest(w: Writer, x: Value, size: Any, scales: Any) -> str:
 
 @writes(aten.upsample_linear1d.vec, aten.upsample_bilinear2d.vec)
 def _linear_resize(w: Writer, x: Value, size: Any, align_corners: bool, scales: Any) -> str:
-    _require(not align_corners, "interpolation with aligned corners")
+    require(not align_corners, "interpolation with aligned corners")
     return _resize(w, x, scales, "linear", "half_pixel")
 
 
 def _resize(w: Writer, x: Value, scales: Any, mode: str, grid: str, **attributes: str) -> str:
-    _require(scales, "a resize to a given size")
+    require(scales, "a resize to a given size")
     factors = (1.0, 1.0, *scales)  # which ONNX takes in float32 whatever else is computed in
     stored = w.constant(f"{factors}:factors", torch.tensor(factors, dtype=torch.float32))
     attributes |= {"mode": mode, "coordinate_transformation_mode": grid}
@@ -461,7 +517,7 @@ def _unflatten(w: Writer, x: Value, dim: int, sizes: Sizes) -> str:
 
 @writes(aten.squeeze.dim)
 def _squeeze(w: Writer, x: Value, dim: int) -> str:
-    _require(x.shape[dim] == 1, "squeezing what is not 1")
+    require(x.shape[dim] == 1, "squeezing what is not 1")
     return w.op("Squeeze", x, [dim])
 
 
@@ -479,6 +535,27 @@ def _movedim(w: Writer, x: Value, source: int, target: int) -> str:
     return _permute(w, x, order)
 
 
+@writes(aten.split.Tensor, aten.unsafe_split.Tensor)
+def _split(w: Writer, x: Value, size: int, dim: int = 0) -> tuple[str, ...]:
+    starts = range(0, x.shape[dim], size)
+    return tuple(_split_sizes(w, x, [min(size, x.shape[dim] - start) for start in starts], dim))
+
+
+@writes(aten.split_with_sizes.default)
+def _split_sizes(w: Writer, x: Value, sizes: Sizes, dim: int = 0) -> tuple[str, ...]:
+    return tuple(w.several(len(sizes), "Split", x, sizes, axis=dim))
+
+
+@writes(aten.chunk.default)
+def _chunk(w: Writer, x: Value, count: int, dim: int = 0) -> tuple[str, ...]:
+    return tuple(_split(w, x, -(-x.shape[dim] // count), dim))
+
+
+@writes(aten.unbind.int)
+def _unbind(w: Writer, x: Value, dim: int = 0) -> tuple[str, ...]:
+    return tuple(_select(w, x, dim, index) for index in range(x.shape[dim]))
+
+
 @writes(aten.select.int)
 def _select(w: Writer, x: Value, dim: int, index: int) -> str:
     return w.op("Gather", x, w.constant(f"{index}:index", torch.tensor(index)), axis=dim)
@@ -488,13 +565,15 @@ def _select(w: Writer, x: Value, dim: int, index: int) -> str:
 def _slice(
     w: Writer, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> str:
-    _require(not isinstance(start, Value) and not isinstance(end, Value), "a computed slice")
+    require(not isinstance(start, Value) and not isinstance(end, Value), "a computed slice")
+    if not start and end in (None, _FAR) and step == 1:  # of x[:, 0] the first part
+        return x.name
     return w.op("Slice", x, [start or 0], [_FAR if end is None else end], [dim], [step])
 
 
 @writes(aten.narrow.default)
 def _narrow(w: Writer, x: Value, dim: int, start: int, length: int) -> str:
-    _require(isinstance(start, int) and isinstance(length, int), "a computed slice")
+    require(isinstance(start, int) and isinstance(length, int), "a computed slice")
     start = start % x.shape[dim]
     return w.op("Slice", x, [start], [start + length], [dim])
 

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor, fx
 
 from onesigma.exporters.onnx import Interface
+from onesigma.exporters.onnx import recurrent as recurrent  # fills the table
 from onesigma.exporters.onnx.ops import OPS, Input, UnwritableError, Value
 
 # What weights alone determine is computed here and stored if it is small. A squared weight is not:
@@ -43,13 +44,15 @@ class Writer(fx.Interpreter):
 
     def __init__(self, graph: fx.GraphModule, interface: Interface) -> None:
         super().__init__(graph)
+        self.extra_traceback = False  # an error of ours says by itself what to do
         self.opset, self._interface = interface.opset, interface
         self._inputs = iter(interface.inputs)
         self._taken = {*interface.inputs, *interface.outputs}
         self._nodes: list[onnx.NodeProto] = []
         self._values: dict[fx.Node, Value] = {}
         self._constants: dict[str, Any] = {}
-        self._known: dict[tuple[Any, ...], str] = {}
+        self._known: dict[tuple[Any, ...], list[str]] = {}
+        self._zeros: set[str] = set()
         # Of the current op: its name, the dtype of its result, that of numbers in its arguments.
         self._prefix, self._result, self._dtype = "", torch.float32, torch.float32
 
@@ -76,13 +79,18 @@ class Writer(fx.Interpreter):
         if entry is None:
             raise UnwritableError(f"{node.target} has no entry")
         self._prefix, self._dtype = node.name, _dtype_of_numbers(result, inputs)
-        self._result = getattr(result, "dtype", torch.int64)
+        first = result[0] if isinstance(result, tuple | list) else result
+        self._result = getattr(first, "dtype", torch.int64)
         values: Any = self._values.__getitem__
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values)
         try:
-            return Value(entry(self, *args, **kwargs), result, constant)
+            written = entry(self, *args, **kwargs)
         except TypeError as error:  # an argument that the entry does not take
             raise UnwritableError(f"{node.target}: {error}") from error
+        if isinstance(written, str):
+            return Value(written, result, constant)
+        each = zip(written, result, strict=True)
+        return Value("", result, constant, tuple(Value(*part, constant) for part in each))
 
     def require_one_dtype(self, *inputs: Input) -> None:
         """For entries: PyTorch promotes one dtype to another, ONNX does not."""
@@ -92,6 +100,10 @@ class Writer(fx.Interpreter):
 
     def op(self, kind: str, *inputs: Input, **attributes: Any) -> str:
         """Add one node, unless there is one like it; returns the name of its output."""
+        return self.several(1, kind, *inputs, **attributes)[0]
+
+    def several(self, count: int, kind: str, *inputs: Input, **attributes: Any) -> list[str]:
+        """The same for a node with several outputs."""
         names = [self._name(value) for value in inputs]
         while names and not names[-1]:
             names.pop()
@@ -99,9 +111,20 @@ class Writer(fx.Interpreter):
         if key not in self._known:
             own = f"{self._prefix}:{len(self._nodes)}"
             # TensorFlow writes names with a colon, too.
-            self._known[key] = f"{own}:" if own in self._taken else own
-            self._nodes.append(helper.make_node(kind, names, [self._known[key]], **attributes))
+            own = f"{own}:" if own in self._taken else own
+            self._known[key] = [own, *(f"{own}.{i}" for i in range(1, count))]
+            self._nodes.append(helper.make_node(kind, names, self._known[key], **attributes))
         return self._known[key]
+
+    def zeros(self, sizes: Input) -> str:
+        """Zeros of a shape; ``is_zero`` then knows that they are."""
+        name = self.op("Expand", 0, sizes)
+        self._zeros.add(name)
+        return name
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether it is zero for any input."""
+        return value.name in self._zeros or (value.constant and not value.example.any())
 
     def _name(self, value: Input) -> str:
         if value is None or isinstance(value, str):
@@ -134,6 +157,7 @@ class Writer(fx.Interpreter):
             for name, node in zip(names, nodes, strict=True)
         ]
         self._rename([self._values[node].name for node in results])
+        self._drop_unused()
         used = {name for node in self._nodes for name in node.input}
         graph = helper.make_graph(
             self._nodes,
@@ -158,6 +182,15 @@ class Writer(fx.Interpreter):
             if names.get(old) != new:
                 self._nodes.append(helper.make_node("Identity", [names.get(old, old)], [new]))
 
+    def _drop_unused(self) -> None:
+        """States that ONNX takes for zeros are left out, and so is what made them."""
+        wanted, kept = {*self._interface.outputs}, []
+        for node in reversed(self._nodes):
+            if wanted & {*node.output}:
+                kept.append(node)
+                wanted |= {*node.input}
+        self._nodes = kept[::-1]
+
 
 def _dtype_of_numbers(result: Any, inputs: Sequence[Value]) -> torch.dtype:
     """That of the result or, for a comparison with its bool, that of what is compared."""
@@ -170,5 +203,5 @@ def _dtype_of_numbers(result: Any, inputs: Sequence[Value]) -> torch.dtype:
 
 def _info(name: str, value: Value, batch: bool) -> onnx.ValueInfoProto:
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(str(value.example.dtype).split(".")[-1]))
-    first = ["batch"] if batch else [value.shape[0]]
+    first = ["batch"] if batch else value.shape[:1]
     return helper.make_tensor_value_info(name, dtype, [*first, *value.shape[1:]])

@@ -1,0 +1,260 @@
+"""Recurrent layers as C: one direction of an LSTM, a GRU or an RNN is one node, and one loop.
+
+A step multiplies the input and the state by their weights, with the function of linear layers,
+and then makes the new state of the gates. States and gates lie in the arena; a state is set before
+the loop and holds the last one after it. The sequence of states is stored only if it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onesigma.errors import ExportError
+from onesigma.exporters.c.loops import File, fill
+from onesigma.exporters.c.nodes import Array, Builder, Node, Value
+from onesigma.exporters.c.weighted_layers import add_dense, add_lane, weight_table
+from onesigma.exporters.c.weights import int8_steps
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a step makes of its gates: ``a`` of the input, ``b`` of the state, n units each."""
+
+    name: str
+    gates: int
+    body: tuple[str, ...]
+    joins_biases: bool = True  # they are added to the same gates
+    cell: bool = False
+
+
+_KINDS = {
+    ("LSTM", ("Sigmoid", "Tanh", "Tanh")): _Kind(
+        "lstm",
+        4,
+        (
+            "const float add = sigmoid(a[k] + b[k]);",
+            "const float show = sigmoid(a[n + k] + b[n + k]);",
+            "const float kept = sigmoid(a[2 * n + k] + b[2 * n + k]);",
+            "c[k] = kept * c[k] + add * tanhf(a[3 * n + k] + b[3 * n + k]);",
+            "h[k] = show * tanhf(c[k]);",
+        ),
+        cell=True,
+    ),
+    ("GRU", ("Sigmoid", "Tanh")): _Kind(
+        "gru",
+        3,
+        (
+            "const float kept = sigmoid(a[k] + b[k]);",
+            "const float reset = sigmoid(a[n + k] + b[n + k]);",
+            "const float next = tanhf(a[2 * n + k] + reset * b[2 * n + k]);",
+            "h[k] = next + kept * (h[k] - next);",
+        ),
+        joins_biases=False,
+    ),
+    ("RNN", ("Tanh",)): _Kind("rnn_tanh", 1, ("h[k] = tanhf(a[k] + b[k]);",)),
+    ("RNN", ("Relu",)): _Kind(
+        "rnn_relu", 1, ("const float sum = a[k] + b[k];", "h[k] = sum < 0.0f ? 0.0f : sum;")
+    ),
+}
+_USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+def read_recurrent(
+    op: str,
+    b: Builder,
+    x: Value | Array,
+    w: Array,
+    r: Array,
+    biases: Array | None = None,
+    lengths: Any = None,
+    *states: Value | Array | None,
+    direction: str = "forward",
+    activations: Sequence[bytes] = (),
+    linear_before_reset: int = 0,
+    hidden_size: int = 0,
+    **others: Any,
+) -> tuple[Value, ...]:
+    """The outputs of an ONNX op: all states, the last one, and of an LSTM its last cell."""
+    fixed = not any(isinstance(each, Value) for each in (w, r, biases))
+    _require(fixed, "of computed weights")
+    _require(lengths is None and not any(others.values()), f"with lengths or {[*others]}")
+    _require(op != "GRU" or linear_before_reset, "that resets before it multiplies")
+    _require(all(each is None for each in states[2:]), "with peepholes")
+    kind = _kind(op, [name.decode() for name in activations], len(w))
+    x = b.dense(b.value(x))
+    (steps, rows, _), (count, _, units) = x.shape, r.shape
+    sequence, ends = b.new((steps, count, rows, units)), []
+    begins = [*states, None, None][: 1 + kind.cell]
+    for place, backwards in enumerate(_REVERSED[direction]):
+        own = [_begin(b, given, place, (1, rows, units)) for given in begins]
+        gates = b.new((2, rows, kind.gates * units))
+        layer = {"kind": kind, "reversed": backwards, **_weights(kind, place, w, r, biases)}
+        writes = (*own, gates, sequence.slice(1, place, 1))
+        b.nodes.append(Node("Recurrent", (x, *own), writes, layer, b.name))
+        ends.append(own)
+    return sequence, *(_joined(b, parts) for parts in zip(*ends, strict=True))
+
+
+def _kind(op: str, activations: Sequence[str], directions: int) -> _Kind:
+    each = tuple(activations[: len(activations) // directions]) or _USUAL[op]
+    known = (op, each) in _KINDS and tuple(activations) in ((), each * directions)
+    _require(known, f"with {', '.join(activations)}")
+    return _KINDS[op, each]
+
+
+def _require(condition: object, what: str) -> None:
+    if not condition:
+        raise ExportError(f"The C generator does not know a recurrent layer {what}.")
+
+
+def _begin(b: Builder, given: Value | Array | None, place: int, shape: tuple[int, ...]) -> Value:
+    """A state in memory of its own, as it is before the first step."""
+    state = b.value(0.0 if given is None else given)
+    return b.copy(state if given is None else state.slice(0, place, 1), b.new(shape))
+
+
+def _joined(b: Builder, ends: Sequence[Value]) -> Value:
+    if len(ends) == 1:
+        return ends[0]
+    result = b.new((len(ends), *ends[0].shape[1:]))
+    for place, end in enumerate(ends):
+        b.copy(end, result.slice(0, place, 1))
+    return result
+
+
+def _weights(kind: _Kind, place: int, w: Array, r: Array, biases: Array | None) -> dict[str, Array]:
+    """Those of one direction. Eight-bit steps are those of both, as the model was rounded."""
+    bias = np.zeros((2, kind.gates * r.shape[2])) if biases is None else biases[place]
+    first, second = np.split(np.ravel(bias), 2)
+    if kind.joins_biases:
+        first, second = first + second, np.zeros_like(second)
+    found = {"w_bias": first, "r_bias": second}
+    for name, weight in (("w", w), ("r", r)):
+        both = np.moveaxis(weight, 1, 0).reshape(weight.shape[1], -1)
+        found |= {name: weight[place].astype(np.float32), f"{name}_steps": int8_steps(both)}
+    return found
+
+
+def drop_sequences(nodes: Sequence[Node], outputs: Mapping[str, Value]) -> None:
+    """Do not store what nobody reads; where only the last state is read, read it as such."""
+    for layer in [node for node in nodes if node.kind == "Recurrent"]:
+        *kept, y = layer.writes
+        readers = [n for n in nodes if any(v.storage is y.storage for v in n.reads)]
+        last = y.storage.size - kept[0].size
+        found = [v for n in readers for v in n.reads if v.storage is y.storage]
+        alone = y.whole and not layer.attributes["reversed"]
+        if any(v.storage is y.storage for v in outputs.values()):
+            continue
+        if all(alone and _within(v, last) for v in found):
+            layer.writes = tuple(kept)
+            for node in readers:
+                node.reads = tuple(_moved(v, y, kept[0], last) for v in node.reads)
+
+
+def _within(value: Value, first: int) -> bool:
+    """Whether it begins there, or later, and goes forwards."""
+    return value.offset >= first and min(value.steps, default=0) >= 0
+
+
+def _moved(value: Value, y: Value, state: Value, last: int) -> Value:
+    if value.storage is not y.storage:
+        return value
+    return replace(value, storage=state.storage, offset=value.offset - last)
+
+
+_STRUCT = """\
+/* A recurrent layer in one direction. */
+struct recurrent {
+    const weight *w, *r;     /* weights of the input and of the state, for all gates */
+    struct lane in, back;    /* input and state, and where their gates go */
+    float *h, *c, *y;        /* state and cell, before and after all steps; all states, or NULL */
+    int inputs, units, rows; /* of one step */
+    int steps, x_step, y_step;
+};
+
+static inline float sigmoid(float x)
+{
+    return 1.0f / (1.0f + exp_float(-x));
+}
+"""
+
+_FUNCTION = """\
+static void @name@(const struct recurrent *g)
+{
+    struct lane in = g->in;
+    const int n = g->units, gates = @gates@ * n;
+    for (int t = 0; t < g->steps; ++t) {
+        in.x = g->in.x + t * g->x_step;
+        @dense@(g->w, g->inputs, gates, g->rows, &in);
+        @dense@(g->r, n, gates, g->rows, &g->back);
+        for (int row = 0; row < g->rows; ++row) {
+            const float *a = in.y + row * gates, *b = g->back.y + row * gates;
+            @states@
+            for (int k = 0; k < n; ++k) {
+                @body@
+            }
+        }
+        if (g->y)
+            for (int k = 0; k < g->rows * n; ++k)
+                g->y[t * g->y_step + k] = g->h[k];
+    }
+}
+"""
+
+
+def render_recurrent(node: Node, file: File) -> list[str]:
+    """Fill a struct with sizes and places, and call the function of its kind."""
+    layer, (x, h, *cell), kind = node.attributes, node.reads, node.attributes["kind"]
+    gates, *sequence = node.writes[1 + kind.cell :]
+    (steps, rows, inputs), backwards = x.shape, layer["reversed"]
+    begin, state = _first(file, x, backwards), file.pointer(h)
+    w, lane = _product(file, layer, "w", begin, gates.slice(0, 0, 1))
+    r, back = _product(file, layer, "r", state, gates.slice(0, 1, 1))
+    members = {
+        "w": w,
+        "r": r,
+        "in": lane,
+        "back": back,
+        "h": state,
+        "c": file.pointer(cell[0]) if cell else "NULL",
+        "y": _first(file, sequence[0], backwards) if sequence else "NULL",
+        "inputs": inputs,
+        "units": h.shape[-1],
+        "rows": rows,
+        "steps": steps,
+        "x_step": (-1 if backwards else 1) * rows * inputs,
+        "y_step": (-1 if backwards else 1) * (sequence[0].strides[0] if sequence else 0),
+    }
+    lines = [f"    .{name} = {member}," for name, member in members.items()]
+    call = f"{_add_function(file, kind)}(&layer);"
+    return ["const struct recurrent layer = {", *lines, "};", call]
+
+
+def _add_function(file: File, kind: _Kind) -> str:
+    dense = add_dense(file, [1])
+    file.function("recurrent", _STRUCT)
+    states = ["float *h = g->h + row * n;", "float *c = g->c + row * n;"][: 1 + kind.cell]
+    parts = {"gates": kind.gates, "dense": dense, "states": states, "body": list(kind.body)}
+    return file.function(kind.name, fill(_FUNCTION, name=kind.name, **parts))
+
+
+def _product(file: File, layer: dict[str, Any], name: str, x: str, gates: Value) -> tuple[str, str]:
+    """The weights and the lane of one of the two products of a step."""
+    table, factor = weight_table(file, layer[name], layer[f"{name}_steps"])
+    bias = layer[f"{name}_bias"]
+    y = file.pointer(gates)
+    return table, add_lane(file, x, y, bias if bias.any() else None, factor, 1)
+
+
+def _first(file: File, value: Value, backwards: bool) -> str:
+    """Where the first step lies that is made."""
+    start = value.shape[0] - 1 if backwards else 0
+    return file.pointer(value.slice(0, start, 1))
+
+
+RECURRENT = {"Recurrent": render_recurrent}
