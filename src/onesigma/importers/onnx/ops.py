@@ -53,7 +53,7 @@ MAX_ELEMENTS = 2**28
 # Attributes that change nothing in the uses of their ops that are read.
 _IDLE = {
     *("cubic_coeff_a", "exclude_outside", "extrapolation_value", "momentum", "round_mode"),
-    *("saturate", "seed", "stash_type", "storage_order"),
+    *("output_dtype", "saturate", "seed", "stash_type", "storage_order"),
 }
 _TENSOR = (Tensor, Tensor | None)
 
@@ -240,6 +240,47 @@ def Cast(x: Data, *, to: int) -> Any:
     if isinstance(x, Tensor):
         return x.to(getattr(torch, dtype))
     return x if x.dtype == object and dtype[0] in "iu" else x.astype(dtype)
+
+
+def _along(values: Numbers, x: Tensor, axis: int) -> Tensor:
+    """One number, or one for each index of that dimension."""
+    require(values.size == 1 or values.ndim == 1, "quantisation in blocks")
+    shape = [1] * x.dim()
+    if values.size > 1:
+        shape[axis] = -1
+    return as_tensor(values, x.device).to(torch.float32).reshape(shape)
+
+
+@onnx_op
+def QuantizeLinear(
+    x: Tensor, scale: Numbers, zero: Numbers | None = None, *, axis: int = 1
+) -> Tensor:
+    point = np.zeros(1, np.uint8) if zero is None else zero
+    ends = np.iinfo(point.dtype)
+    level = torch.round(x / _along(scale, x, axis)) + _along(point, x, axis)
+    return level.clamp(ends.min, ends.max).to(getattr(torch, str(point.dtype)))
+
+
+@onnx_op
+def DequantizeLinear(
+    x: Tensor, scale: Numbers, zero: Numbers | None = None, *, axis: int = 1
+) -> Tensor:
+    real = x.to(torch.float32) if zero is None else x.to(torch.float32) - _along(zero, x, axis)
+    return real * _along(scale, x, axis)
+
+
+# No ops of ONNX: ``quantised`` makes them, of QuantizeLinear and of DynamicQuantizeLinear.
+@onnx_op
+def Rounding(x: Tensor, scale: Numbers, zero: Numbers | None = None, *, axis: int = 1) -> Tensor:
+    return DequantizeLinear(QuantizeLinear(x, scale, zero, axis=axis), scale, zero, axis=axis)
+
+
+@onnx_op
+def DynamicRounding(x: Tensor) -> Tensor:
+    low, high = x.amin().clamp_max(0), x.amax().clamp_min(0)
+    scale = ((high - low) / 255).clamp_min(1e-30)
+    zero = torch.round(-low / scale)
+    return (torch.round(x / scale) + zero).clamp(0, 255).sub(zero) * scale
 
 
 def _softmax(
