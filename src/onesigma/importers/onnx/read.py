@@ -113,17 +113,16 @@ def _require_known_ops(graph: OnnxGraph) -> None:
     for node in unknown_ops(graph):
         names.setdefault(node.op, []).append(f"'{node.name}'")
     if names:
-        lines = [f"{op}: {', '.join(each[:_SHOWN])}{_more(each)}" for op, each in names.items()]
+        lines = [
+            f"{op}, {len(each)} node(s): {', '.join(each[:_SHOWN])}{', …' * (len(each) > _SHOWN)}"
+            for op, each in names.items()
+        ]
         title = f"{graph.file} holds {len(names)} op(s) that are not read:"
         advice = (
-            "Convolutional, dense and temporal classifiers are. Exporters have options that write "
-            "other ops; the docs (onnx.md) list what is read."
+            "Convolutional, dense and temporal classifiers are. Another opset or another exporter "
+            "may write them in ops that are read: docs/onnx.md."
         )
         raise UnsupportedOp("\n  ".join([title, *lines]) + f"\n{advice}")
-
-
-def _more(names: list[str]) -> str:
-    return f" and {len(names) - _SHOWN} more nodes" if len(names) > _SHOWN else ""
 
 
 def _check_validity(model: Any, file: str) -> None:
