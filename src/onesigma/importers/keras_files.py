@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +59,7 @@ def read_keras(path: str | Path) -> KerasNetwork:
     keras = _keras()
     try:
         config = _read_config(file)
-        _refuse_code(config, keras.saving.get_custom_objects(), file.name)
+        _refuse_code(config, keras.saving.get_registered_object, file.name)
         model = keras.saving.load_model(file, compile=False, safe_mode=True)
     except OnesigmaError:
         raise
@@ -106,14 +106,14 @@ def _read_config(file: Path) -> Any:
     return json.loads(text)
 
 
-def _refuse_code(config: Any, registered: dict[str, Any], name: str) -> None:
+def _refuse_code(config: Any, registered: Callable[[str], Any], name: str) -> None:
     for kind, module, custom in _classes(config):
         where = f"{name} holds {kind}"
         if kind in _RUN_CODE:
             raise FileError(f"{where}, which runs code from the file: it is not loaded. {_REWRITE}")
         root, _, rest = module.replace("keras.src", "keras").partition(".")
         known = root == "builtins" or (root == "keras" and rest.partition(".")[0] in _PARTS)
-        if not known and custom not in registered:
+        if not known and registered(custom) is None:
             raise FileError(f"{where} of {module}, no layer of Keras. {_REWRITE}")
 
 
