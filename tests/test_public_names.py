@@ -39,6 +39,7 @@ NAMES = [
     "fit_temperature",
     "load",
     "mc_dropout",
+    "read_keras",
     "read_onnx",
     "rule",
     "save",

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 
 from onesigma.importers.onnx.ops import OPS
+from onesigma.importers.onnx.quantised import QUANTISED
 from onesigma.rules import RULES, Assumption, Rule
 from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Reach
 from onesigma.storage.atomic import replacing
@@ -48,6 +49,11 @@ ONNX = """\
 For [files of any framework](onnx.md#onnx-in): {count} ops of the standard domain, opsets 9 and up.
 
 {names}
+
+[Quantised files](onnx.md#quantised-files) are read as float; of these, the last ones are of ONNX Runtime's own
+domain:
+
+{quantised}
 """
 
 
@@ -57,14 +63,19 @@ def page() -> str:
         by_family[rule.family].append((op, rule))
     carried = {name(op) for op, rule in RULES.items() if not rule.refuses}
     # The others are our own, put together from what exporters write in parts.
-    read = sorted(each for each in OPS if onnx.defs.has(each))
+    read = sorted(each for each in OPS if onnx.defs.has(each) and each not in QUANTISED)
+    quantised = sorted(QUANTISED, key=lambda each: (not onnx.defs.has(each), each))
     return "\n".join(
         [
             HEAD.format(rules=len(carried)),
             *(section(family, rules) for family, rules in by_family.items()),
-            ONNX.format(count=len(read), names=", ".join(f"`{each}`" for each in read)),
+            ONNX.format(count=len(read), names=quoted(read), quantised=quoted(quantised)),
         ]
     )
+
+
+def quoted(ops: Iterable[str]) -> str:
+    return ", ".join(f"`{each}`" for each in ops)
 
 
 def section(family: str, rules: Iterable[tuple[Op, Rule]]) -> str:

@@ -31,6 +31,7 @@ if _TYPE_CHECKING:
     from onesigma.decide.threshold import threshold as threshold
     from onesigma.exporters.targets import export as export
     from onesigma.fitting import fit as fit
+    from onesigma.importers.keras_files import read_keras as read_keras
     from onesigma.importers.onnx.read import read_onnx as read_onnx
     from onesigma.prediction import Prediction as Prediction
     from onesigma.report import Report as Report
@@ -62,6 +63,7 @@ _HOMES = {
     "fit_temperature": "decide.temperature",
     "load": "storage.model_file",
     "mc_dropout": "baselines.mc_dropout",
+    "read_keras": "importers.keras_files",
     "read_onnx": "importers.onnx.read",
     "rule": "rules",
     "save": "storage.model_file",

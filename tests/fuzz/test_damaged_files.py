@@ -8,6 +8,8 @@ run, and prints what came of them.
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
@@ -47,6 +49,10 @@ from onesigma.tables.windows import Scaling, read_samples
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from fuzz.onnx_models import convolutional  # noqa: E402
+from onnx_files import model, node, write  # noqa: E402
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("KERAS_HOME", tempfile.mkdtemp())  # it writes its settings there
 
 SHARE = 40  # variants of each kind in the suite; 30 times as many are all
 X = torch.ones(2, 4)
@@ -90,6 +96,31 @@ def read_network(path: Path) -> list[torch.Tensor]:
     module = onesigma.read_onnx(path, dropout={})
     with torch.no_grad():
         return [module(*module.examples(2))]
+
+
+def save_quantised(path: Path) -> None:
+    """A layer of 8-bit numbers, as ONNX Runtime's quantiser writes it."""
+    levels = {"s": np.float32(0.05), "z": np.uint8(128), "ws": np.float32(0.1), "wz": np.int8(0)}
+    weights = {"w": np.arange(-10, 10, dtype=np.int8).reshape(4, 5)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("QLinearMatMul", ["q", "s", "z", "w", "ws", "wz", "s", "z"], ["r"]),
+        node("DequantizeLinear", ["r", "s", "z"], ["out"]),
+    ]
+    arrays = {name: np.asarray(value) for name, value in (levels | weights).items()}
+    write(path, model(nodes, {"x": ["batch", 4]}, arrays))
+
+
+def save_keras(path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    dense = layers.Dense(5, activation="relu")
+    keras.Sequential([layers.Input((4,)), dense, layers.Dropout(0.3), layers.Dense(3)]).save(path)
+
+
+def read_keras(path: Path) -> list[torch.Tensor]:
+    with torch.no_grad():
+        return [onesigma.read_keras(path)(X)]
 
 
 def read_weights(path: Path) -> list[torch.Tensor]:
@@ -164,6 +195,9 @@ KINDS = [
     # Networks.
     Kind("network.onnx", lambda path: onnx.save(convolutional(), path), read_network),
     Kind("network with data.onnx", save_external, read_network, damaged="weights.bin"),
+    Kind("quantised.onnx", save_quantised, read_network),
+    Kind("network.keras", save_keras, read_keras),
+    Kind("network.h5", save_keras, read_keras),
     Kind("weights.pt", lambda path: torch.save(network().state_dict(), path), read_weights),
     Kind("weights.safetensors", lambda path: save_file(network().state_dict(), path), read_weights),
     Kind("pickled.pt", lambda path: torch.save(network(), path), read_pickled),

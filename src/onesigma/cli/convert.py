@@ -28,8 +28,10 @@ def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_inspect(args: argparse.Namespace) -> None:
+    from onesigma.importers.foreign_files import refuse_foreign
     from onesigma.importers.onnx.inspection import inspect_onnx
 
+    refuse_foreign(args.model)
     inspection = inspect_onnx(args.model, dict(args.dropout), dict(args.channel_dropout))
     if args.json:
         command.print_json(inspection.to_dict())

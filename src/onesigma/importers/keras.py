@@ -59,7 +59,25 @@ class KerasNetwork(nn.Module):
         self._trainable = [self._weight(v) for v in model.trainable_variables]
         self._others = [self._weight(v) for v in model.non_trainable_variables]
         self.notes = _not_carried(layers)
+        self._inputs = [(tuple(each.shape), str(each.dtype)) for each in model.inputs or ()]
         self.eval()  # as Keras itself does, unless it is told to train
+
+    def examples(self, batch: int) -> tuple[Tensor, ...] | None:
+        """Random inputs of the shapes that the model declares, zeros where it takes integers.
+
+        None if it does not say what it takes.
+        """
+        if not self._inputs or any(None in shape[1:] for shape, _ in self._inputs):
+            return None
+        draw = torch.Generator().manual_seed(0)
+        drawn = [
+            torch.randn(batch, *shape[1:], generator=draw)
+            if "float" in dtype
+            else torch.zeros(batch, *shape[1:])
+            for shape, dtype in self._inputs
+        ]
+        kinds = [getattr(torch, dtype) for _, dtype in self._inputs]
+        return tuple(x.to(kind) for x, kind in zip(drawn, kinds, strict=True))
 
     def _weight(self, variable: Any) -> str:
         name = _free_name(self.weights, variable.path)

@@ -35,14 +35,19 @@ def mismatch(name: str, found: npt.NDArray[Any], expected: npt.ArrayLike) -> flo
     return float(np.nan_to_num(error, nan=np.inf).max(initial=0))
 
 
-def checking_runtime() -> tuple[str, Callable[[bytes], Any]]:
-    """onnxruntime where installed, else onnx's own reference: its name, and how to start it."""
+def checking_runtime(*, precise: bool = False) -> tuple[str, Callable[[bytes], Any]]:
+    """onnxruntime where installed, else onnx's own reference: its name, and how to start it.
+
+    Sums of products of 8-bit numbers saturate on many processors of PCs, unless it is ``precise``.
+    """
     if find_spec("onnxruntime") is None:
         evaluator = import_module("onnx.reference").ReferenceEvaluator
         return f"onnx.reference {version('onnx')}", evaluator
     onnxruntime = import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # warnings are about its own optimiser, and errors are raised
+    if precise:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     start = partial(
         onnxruntime.InferenceSession, sess_options=options, providers=["CPUExecutionProvider"]
     )

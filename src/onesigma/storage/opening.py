@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 Predict: TypeAlias = Callable[[Array], runtime.Prediction]
 Rates: TypeAlias = Mapping[str, float]
+KERAS = (".keras", ".h5", ".hdf5")
 # What a name may stand for.
 SAVED = "a .safetensors file of onesigma.save"
 EXPORTED = "an .onnx file of onesigma.export"
 NETWORK = (
-    "a network that is not converted yet: an .onnx file, package.module:factory with --weights "
-    "or, with --trust, a pickled .pt or an exported .pt2 file"
+    "a network that is not converted yet: an .onnx, .keras or .h5 file, package.module:factory "
+    "with --weights or, with --trust, a pickled .pt or an exported .pt2 file"
 )
 
 
@@ -80,7 +81,8 @@ def open_model(
 
     Args:
         name: ``*.safetensors`` of ``onesigma.save``, ``*.onnx`` of ``onesigma.export`` or another,
-            ``package.module:factory``, or with ``trust`` a pickled ``*.pt`` or a program ``*.pt2``.
+            ``*.keras`` or ``*.h5`` of Keras, ``package.module:factory``, or with ``trust`` a
+            pickled ``*.pt`` or a program ``*.pt2``.
         weights: for a factory: ``*.safetensors`` or ``*.pt``; default: those the factory made.
         example: a real batch, which a factory and a pickled model need; the others know theirs.
         trust: allow files to run code when they are read. Without it nothing is unpickled.
@@ -139,6 +141,7 @@ def open_network(
         raise InputError(f"{name} is converted already.")
     from onesigma.importers import torch_files
     from onesigma.importers.factory import from_factory, is_factory
+    from onesigma.importers.foreign_files import refuse_foreign
 
     if weights is not None and not is_factory(name):
         raise InputError(f"{name} holds its own weights: --weights is for package.module:factory.")
@@ -149,6 +152,11 @@ def open_network(
 
         module = read_onnx(name, dropout=dropout, channel_dropout=channel_dropout)
         return Network(module, module.examples(module.input_shapes[0][0] or 2))
+    if _suffix(name) in KERAS:
+        from onesigma.importers.keras_files import read_keras
+
+        keras = read_keras(name)
+        return Network(keras, keras.examples(2))
     if is_factory(name):
         made = from_factory(name)
         if weights is not None:
@@ -157,7 +165,9 @@ def open_network(
     if _suffix(name) == torch_files.PROGRAM:
         return Network(*torch_files.read_program(Path(name), trust=trust))
     if _suffix(name) in torch_files.PICKLED:
+        refuse_foreign(Path(name))
         return Network(torch_files.read_pickled_model(Path(name), trust=trust).eval())
+    refuse_foreign(Path(name))
     raise InputError(f"{name} is no model: give {SAVED}, {EXPORTED}, or {NETWORK}.")
 
 

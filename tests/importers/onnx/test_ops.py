@@ -14,6 +14,7 @@ import torch
 from onnx_files import assert_agreement, ints, model, node, numbers, read, scalar
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import onesigma
 from onesigma.errors import UnsupportedOp
 from onesigma.graph.capture import export, plain_module
 from onesigma.graph.expand import MADE_OF, expand
@@ -57,6 +58,7 @@ CASES = [
     *(case(op) for op in ("Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid")),
     *(case(op) for op in ("Tanh", "Softplus", "HardSwish", "Exp", "Abs", "Neg", "Identity", "Erf")),
     *(case(op) for op in ("Floor", "Ceil", "Round", "Sin", "Cos", "Softmax", "LogSoftmax")),
+    *(case(op) for op in ("Atan", "Sign", "Softsign", "ThresholdedRelu")),
     *(case(op, positive=True) for op in ("Log", "Sqrt", "Reciprocal")),
     case("LeakyRelu", alpha=0.3),
     case("Elu", alpha=0.5),
@@ -87,6 +89,16 @@ CASES = [
     *(case(op, scalar(0.5), first=False) for op in ("Sub", "Div")),
     case("Pow", scalar(2)),
     case("Pow", ints(3).reshape(())),
+    case("Mod", scalar(0.7), fmod=1),
+    *(case(f"Reduce{k}") for k in ("L1", "LogSumExp", "Prod")),
+    case("ReduceLogSum", positive=True),
+    case("ReduceProd", axes=[-1, 1], keepdims=0),
+    *(case(op, axis=2) for op in ("ArgMax", "ArgMin")),
+    case("CumSum", ints(2)),
+    case("CumSum", ints(1).reshape(()), exclusive=1, reverse=1),
+    case("Einsum", numbers(4, 5), equation="bct,cd->bdt"),
+    case("Trilu"),
+    case("Trilu", ints(-1).reshape(()), upper=0),
     *(case(f"Reduce{k}") for k in ("L2", "Max", "Mean", "Min", "Sum", "SumSquare")),
     *(case(f"Reduce{k}", axes=[-1], keepdims=0) for k in ("Max", "Mean", "Min", "L2")),
     case("ReduceSum", ints(1, 2), keepdims=0),
@@ -260,7 +272,8 @@ CHAINS = {
         node("Neg", ["a"], ["b"]),
         node("Sub", ["two", "b"], ["c"]),
         node("Add", ["c", "two"], ["d"]),
-        node("Div", ["d", "two"], ["e"]),
+        node("Div", ["d", "two"], ["e0"]),
+        node("Mod", ["e0", "many"], ["e"]),
         node("Sub", ["e", "two"], ["n0"]),
         node("Reshape", ["n0", "one"], ["n1"]),
         _JOIN,
@@ -291,10 +304,12 @@ CHAINS = {
         node("Equal", ["target", "whole"], ["none"]),
         node("Where", ["none", "whole", "target"], ["chosen"]),
     ],
-    "Floor, Ceil": [
+    "Floor, Ceil, Sqrt, Size": [
         _FIRST,
-        node("Cast", ["n"], ["real"], to=1),
-        node("Mul", ["real", "half"], ["h"]),
+        node("Size", ["s"], ["z"]),
+        node("Cast", ["z"], ["real"], to=1),
+        node("Sqrt", ["real"], ["root"]),
+        node("Mul", ["root", "half"], ["h"]),
         node("Ceil", ["h"], ["up"]),
         node("Floor", ["up"], ["down"]),
         node("Cast", ["down"], ["unused"], to=7),
@@ -346,15 +361,78 @@ def test_an_embedding_takes_integers(tmp_path):
     assert_agreement(module, tmp_path / "m.onnx", np.arange(12).reshape(3, 4) % 9)
 
 
+def test_the_largest_of_each_row(tmp_path):
+    nodes = [
+        node("TopK", ["x", "three"], ["values", "places"], axis=2),
+        node("OneHot", ["places", "depth", "ends"], ["hot"], axis=1),
+        node("ReduceSum", ["hot", "axes"], ["seen"], keepdims=0),
+        node("ReduceSum", ["values", "last"], ["top"], keepdims=0),
+        node("MatMul", ["top", "w"], ["h"]),
+        node("Add", ["h", "seen"], ["out"]),
+    ]  # fmt: skip
+    weights = {
+        "three": ints(3), "depth": ints(9), "ends": f32(0.5, 2), "axes": ints(2, 3),
+        "last": ints(2), "w": numbers(4, 9),
+    }  # fmt: skip
+    module = read(tmp_path, model(nodes, {"x": ["batch", *SIGNAL]}, weights))
+    assert_agreement(module, tmp_path / "m.onnx", numbers(5, *SIGNAL))
+
+
+def test_elements_that_are_looked_up(tmp_path):
+    """One per row, taken from one place and put to another; and some that are the same for all."""
+    nodes = [
+        node("ArgMax", ["x"], ["i"], axis=2),
+        node("ArgMin", ["x"], ["j"], axis=2),
+        node("Sub", ["i", "nine"], ["below"]),
+        node("GatherElements", ["x", "below"], ["top"], axis=2),
+        node("ScatterElements", ["x", "j", "top"], ["y"], axis=2),
+        node("Transpose", ["y"], ["t"], perm=[2, 1, 0]),
+        node("GatherND", ["t", "places"], ["g"]),
+        node("Transpose", ["g"], ["out"], perm=[1, 0]),
+    ]
+    weights = {"nine": ints(9), "places": ints(0, 1, 8, 3, -1, 0).reshape(3, 2)}
+    module = read(tmp_path, model(nodes, {"x": ["batch", *SIGNAL]}, weights))
+    assert_agreement(module, tmp_path / "m.onnx", numbers(5, *SIGNAL))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_parts_that_are_written_over(known, tmp_path):
+    """At places that the file says, or that are worked out as it runs."""
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[2, 1, 0]),
+        node("Slice", ["t", "zero", "two"], ["part"]),
+        node("Shape", ["part"], ["s"], start=0, end=1),
+        node("Cast", ["s"], ["real"], to=1),
+        node("Mul", ["real", "none"], ["shift"]),
+        node("Cast", ["shift"], ["whole"], to=7),
+        node("Add", ["places", "whole"], ["moved"]),
+        node("ScatterND", ["t", "places" if known else "moved", "part"], ["u"]),
+        node("Transpose", ["u"], ["out"], perm=[2, 1, 0]),
+    ]
+    weights = {"zero": ints(0), "two": ints(2), "none": f32(0), "places": ints(-1, 3).reshape(2, 1)}
+    module = read(tmp_path, model(nodes, {"x": ["batch", *SIGNAL]}, weights))
+    assert_agreement(module, tmp_path / "m.onnx", numbers(5, *SIGNAL))
+
+
 def test_every_op_has_a_case():
     in_chains = {op.op_type for chain in CHAINS.values() for op in chain}
     others = {"Shape", "ConstantOfShape", "Expand", "Range", "Tile", "Linear", "Constant"}
+    others |= {"TopK", "OneHot", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
+    others |= {"QuantizeLinear", "DequantizeLinear", "Rounding", "DynamicRounding"}  # quantised
     tested = {each.op for each in CASES} | set(PAIRS) | in_chains | others
     assert {*OPS} <= tested
 
 
 # What a network may hold before its dropout only. Everything else is made of ops with rules.
-CERTAIN_ONLY = {"Ceil", "Erf", "Floor", "Round"}
+CERTAIN_ONLY = {
+    *("ArgMax", "ArgMin", "Atan", "Ceil", "Erf", "Floor", "Mod", "ReduceProd", "Round"),
+    "Sign",
+}
+# What conversion takes apart, with the inputs and attributes to try it with.
+TAKEN_APART: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "Einsum": (["w"], {"equation": "bct,cd->bdt"}),
+    "ThresholdedRelu": ([], {"alpha": 0.5}),
+}
 
 
 @torch.no_grad()
@@ -379,7 +457,22 @@ def test_ops_have_rules(network):
                 and (rule is None or getattr(rule, "refuses", False))
             ):
                 without[each.op] = made.target
-    assert set(without) == CERTAIN_ONLY, without
+    assert set(without) == CERTAIN_ONLY | set(TAKEN_APART), without
+
+
+@pytest.mark.parametrize("op", TAKEN_APART)
+def test_ops_that_are_taken_apart_convert(op, tmp_path):
+    """The mean and spread of a dropout after them, against Monte Carlo within its error."""
+    made = node(op, ["r", *TAKEN_APART[op][0]], ["out"], **TAKEN_APART[op][1])
+    nodes = [node("Relu", ["x"], ["r"], name="relu"), made]
+    proto = model(nodes, {"x": ["batch", *SIGNAL]}, {"w": numbers(4, 5)})
+    module, x = read(tmp_path, proto, dropout={"relu": 0.5}), torch.from_numpy(numbers(3, *SIGNAL))
+    with torch.no_grad():
+        found = onesigma.convert(module, x, task="regression")(x)
+        wanted = onesigma.mc_dropout(module, passes=2000, task="regression")(x)
+    error = 5 * wanted.std / 2000**0.5 + 1e-5
+    assert ((found.mean - wanted.mean).abs() < error).all()
+    torch.testing.assert_close(found.std, wanted.std, rtol=0.15, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ def with_function(proto: onnx.ModelProto) -> None:
     proto.functions.append(helper.make_function("mine", "Mine", ["a"], ["b"], inner, opsets))
 
 
+def without_scale(proto: onnx.ModelProto) -> None:
+    """An op of ONNX Runtime, of which onnx's own check knows nothing."""
+    relu_as("QGemm", "com.microsoft")(proto)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+
 def unsorted(proto: onnx.ModelProto) -> None:
     nodes = list(proto.graph.node)[::-1]
     del proto.graph.node[:]
@@ -95,10 +101,15 @@ BAD = {
     "no opset": (lambda p: p.ClearField("opset_import"), FileError, "which opset"),
     "newer format": (set_field("ir_version", 99), FileError, "IR version 99"),
     "no nodes": (lambda p: p.graph.ClearField("node"), FileError, "holds no ONNX graph"),
-    "unknown op": (relu_as("Snap"), UnsupportedOp, r"1 op\(s\) .*\n  node 'relu1' \(Snap\)"),
-    "quantised": (relu_as("QLinearConv"), UnsupportedOp, "Quantise after"),
+    "unknown op": (relu_as("Snap"), UnsupportedOp, r"1 op\(s\) .*\n  Snap, 1 node.*'relu1'"),
+    "quantised": (relu_as("QLinearConv"), FileError, "no valid ONNX"),
+    "quantised, no scale": (without_scale, ModelError, r"\(DequantizeLinear\) cannot be computed"),
     "our own op": (relu_as("Linear"), FileError, "no valid ONNX"),
-    "foreign domain": (relu_as("Relu", "com.acme"), UnsupportedOp, "relu1.*'com.acme'"),
+    "foreign domain": (
+        relu_as("Relu", "com.acme"),
+        UnsupportedOp,
+        r"com\.acme\.Relu, 1 node.*'relu1'",
+    ),
     "branches": (with_branch, UnsupportedOp, "relu1.*branches or loops"),
     "functions": (with_function, UnsupportedOp, "functions of its own"),
     "dynamic size": (shape("batch", "time"), ModelError, r"input 'x' has shape \(batch, time\)"),

@@ -16,7 +16,7 @@ from onnx_files import assert_agreement, classifier, ints, model, node, numbers,
 
 import onesigma
 from onesigma.cli import main as cli
-from onesigma.errors import FileError, ModelError
+from onesigma.errors import FileError, ModelError, UnsupportedOp
 from onesigma.importers.onnx.ops import OPS
 from onesigma.importers.onnx.read import read_onnx
 
@@ -221,8 +221,18 @@ def test_a_reader_that_is_wrong_is_found_out(tmp_path, monkeypatch):
         read(tmp_path, classifier())
 
 
+def test_ops_that_are_not_read_are_told_once_each(tmp_path):
+    nodes = [node("Det", ["x"], [f"d{i}"], name=f"det{i}") for i in range(5)]
+    nodes += [node("Sum", [f"d{i}" for i in range(5)], ["s"]), node("Hardmax", ["s"], ["out"])]
+    with pytest.raises(UnsupportedOp) as refusal:
+        read(tmp_path, model(nodes, {"x": ["batch", 3, 3]}))
+    title, *lines, _ = str(refusal.value).split("\n")
+    assert "holds 2 op(s)" in title
+    assert lines == ["  Det, 5 node(s): 'det0', 'det1', 'det2', …", "  Hardmax, 1 node(s): 'out'"]
+
+
 def test_a_file_that_the_runtime_refuses(tmp_path, monkeypatch):
-    def start():
+    def start(*, precise):
         def fail(content: bytes):
             raise RuntimeError("no kernel")
 

@@ -72,6 +72,7 @@ class OnnxModule(nn.Module):
         output_name: as in the file.
         input_shapes: the shape of each input; None stands for any batch.
         takes_positive: whether ``examples`` are positive numbers only.
+        notes: what a report is to say of the file.
     """
 
     def __init__(self, graph: OnnxGraph, sites: Mapping[str, Dropout] | None = None) -> None:
@@ -81,6 +82,7 @@ class OnnxModule(nn.Module):
         self.input_dtypes = [getattr(torch, each.dtype) for each in graph.inputs]
         self.output_name = graph.output
         self.takes_positive = False
+        self.notes: tuple[str, ...] = ()
         # Where the module has each weight, and each node, of the file.
         self._weights: dict[str, str] = {}
         self._steps: list[str] = []

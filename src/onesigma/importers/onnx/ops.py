@@ -53,7 +53,7 @@ MAX_ELEMENTS = 2**28
 # Attributes that change nothing in the uses of their ops that are read.
 _IDLE = {
     *("cubic_coeff_a", "exclude_outside", "extrapolation_value", "momentum", "round_mode"),
-    *("saturate", "seed", "stash_type", "storage_order"),
+    *("output_dtype", "saturate", "seed", "stash_type", "storage_order"),
 }
 _TENSOR = (Tensor, Tensor | None)
 
@@ -159,10 +159,12 @@ add_family(
         "Floor": lambda x: torch.floor(x) if isinstance(x, Tensor) else np.floor(x),
         "Identity": lambda x: x,
         "Neg": operator.neg,
+        "Size": lambda x: np.array(math.prod(x.shape)),
+        "Sqrt": lambda x: torch.sqrt(x) if isinstance(x, Tensor) else np.sqrt(x),
     },
     Data,
 )
-_TORCH = "Abs Cos Erf Exp Log Reciprocal Round Sigmoid Sin Sqrt Tanh"
+_TORCH = "Abs Atan Cos Erf Exp Log Reciprocal Round Sigmoid Sign Sin Tanh"
 _FUNCTIONAL = "Celu Elu Gelu HardSwish Mish Relu Softplus"
 add_family({name: getattr(torch, name.lower()) for name in _TORCH.split()}, Tensor)
 add_family({name: getattr(F, name.lower()) for name in _FUNCTIONAL.split()}, Tensor)
@@ -172,6 +174,8 @@ add_family(
         "GlobalMaxPool": lambda x: torch.amax(x, list(range(2, x.dim())), keepdim=True),
         "LeakyRelu": lambda x, alpha=0.01: F.leaky_relu(x, alpha),
         "Not": torch.logical_not,
+        "Softsign": lambda x: x / (1 + torch.abs(x)),
+        "ThresholdedRelu": lambda x, alpha=1.0: torch.where(x > alpha, x, x.new_zeros(())),
     },
     Tensor,
 )
@@ -240,6 +244,47 @@ def Cast(x: Data, *, to: int) -> Any:
     if isinstance(x, Tensor):
         return x.to(getattr(torch, dtype))
     return x if x.dtype == object and dtype[0] in "iu" else x.astype(dtype)
+
+
+def _along(values: Numbers, x: Tensor, axis: int) -> Tensor:
+    """One number, or one for each index of that dimension."""
+    require(values.size == 1 or values.ndim == 1, "quantisation in blocks")
+    shape = [1] * x.dim()
+    if values.size > 1:
+        shape[axis] = -1
+    return as_tensor(values, x.device).to(torch.float32).reshape(shape)
+
+
+@onnx_op
+def QuantizeLinear(
+    x: Tensor, scale: Numbers, zero: Numbers | None = None, *, axis: int = 1
+) -> Tensor:
+    point = np.zeros(1, np.uint8) if zero is None else zero
+    ends = np.iinfo(point.dtype)
+    level = torch.round(x / _along(scale, x, axis)) + _along(point, x, axis)
+    return level.clamp(ends.min, ends.max).to(getattr(torch, str(point.dtype)))
+
+
+@onnx_op
+def DequantizeLinear(
+    x: Tensor, scale: Numbers, zero: Numbers | None = None, *, axis: int = 1
+) -> Tensor:
+    real = x.to(torch.float32) if zero is None else x.to(torch.float32) - _along(zero, x, axis)
+    return real * _along(scale, x, axis)
+
+
+# No ops of ONNX: ``quantised`` makes them, of QuantizeLinear and of DynamicQuantizeLinear.
+@onnx_op
+def Rounding(x: Tensor, scale: Numbers, zero: Numbers | None = None, *, axis: int = 1) -> Tensor:
+    return DequantizeLinear(QuantizeLinear(x, scale, zero, axis=axis), scale, zero, axis=axis)
+
+
+@onnx_op
+def DynamicRounding(x: Tensor) -> Tensor:
+    low, high = x.amin().clamp_max(0), x.amax().clamp_min(0)
+    scale = ((high - low) / 255).clamp_min(1e-30)
+    zero = torch.round(-low / scale)
+    return (torch.round(x / scale) + zero).clamp(0, 255).sub(zero) * scale
 
 
 def _softmax(
@@ -315,6 +360,15 @@ def Div(a: Operand, b: Operand) -> Any:
 
 
 @onnx_op
+def Mod(a: Operand, b: Operand, *, fmod: int = 0) -> Any:
+    """The sign is that of b, or with ``fmod`` that of a."""
+    top, bottom = _pair(a, b)
+    if fmod:
+        return (torch if isinstance(top, Tensor) else np).fmod(top, bottom)
+    return top % bottom
+
+
+@onnx_op
 def Pow(x: Tensor, exponent: Operand) -> Tensor:
     base, plain = _pair(x, exponent)
     result: Tensor = base**plain
@@ -374,7 +428,10 @@ def _reduce(
 
 add_family(
     {
+        "ReduceL1": partial(_reduce, lambda x, dims, keep: x.abs().sum(dims, keep)),
         "ReduceL2": partial(_reduce, lambda x, dims, keep: (x * x).sum(dims, keep).sqrt()),
+        "ReduceLogSum": partial(_reduce, lambda x, dims, keep: x.sum(dims, keep).log()),
+        "ReduceLogSumExp": partial(_reduce, torch.logsumexp),
         "ReduceMax": partial(_reduce, torch.amax),
         "ReduceMean": partial(_reduce, torch.mean),
         "ReduceMin": partial(_reduce, lambda x, dims, keep: -torch.amax(-x, dims, keep)),
@@ -388,9 +445,61 @@ add_family(
 
 @onnx_op
 def ReduceProd(
-    x: Numbers, axes: Listed = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    x: Data, axes: Listed = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Any:
-    return np.prod(x, tuple(sizes(axes)) or None, keepdims=bool(keepdims))
+    dims, keep = sizes(axes) or list(range(x.ndim)), bool(keepdims)
+    if isinstance(x, np.ndarray):
+        return np.prod(x, tuple(dims), keepdims=keep)
+    return reduce(lambda y, dim: y.prod(dim, keep), sorted(d % x.ndim for d in dims)[::-1], x)
+
+
+def _arg_extreme(
+    function: Callable[[Tensor, int, bool], Tensor],
+    x: Tensor,
+    *,
+    axis: int = 0,
+    keepdims: int = 1,
+    select_last_index: int = 0,
+) -> Tensor:
+    require(not select_last_index, "select_last_index")
+    return function(x, axis, bool(keepdims))
+
+
+add_family(
+    {"ArgMax": partial(_arg_extreme, torch.argmax), "ArgMin": partial(_arg_extreme, torch.argmin)},
+    Tensor,
+)
+
+
+@onnx_op
+def TopK(
+    x: Tensor, k: Numbers, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Tensor, Tensor]:
+    found = torch.topk(x, sizes(k)[0], axis, bool(largest), bool(sorted))
+    return found.values, found.indices
+
+
+@onnx_op
+def CumSum(x: Tensor, axis: Numbers, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    (dim,) = sizes(axis)
+    total = x.flip(dim).cumsum(dim).flip(dim) if reverse else x.cumsum(dim)
+    return total - x if exclusive else total
+
+
+@onnx_op
+def OneHot(indices: Tensor, depth: Numbers, values: Numbers, *, axis: int = -1) -> Tensor:
+    (count,) = sizes(depth)
+    off, on = values.tolist()
+    dim = axis % (indices.dim() + 1)
+    shape = [count if d == dim else 1 for d in range(indices.dim() + 1)]
+    wanted = torch.arange(count, device=indices.device).reshape(shape)
+    hot = (indices % count).unsqueeze(dim) == wanted
+    return torch.add(torch.mul(hot.to(as_tensor(values).dtype), on - off), off)
+
+
+@onnx_op
+def Einsum(*factors: Tensor, equation: str) -> Tensor:
+    return torch.einsum(equation, *factors)
 
 
 @onnx_op
@@ -702,6 +811,52 @@ def _select(x: Tensor, indices: Operand, axis: int) -> Tensor:
     taken = x.index_select(axis, chosen.reshape(-1))
     shape = [*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :]]
     return taken if chosen.dim() == 1 else taken.reshape(shape)
+
+
+@onnx_op
+def GatherElements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    return torch.gather(x, axis, torch.where(indices < 0, indices + x.shape[axis], indices))
+
+
+@onnx_op
+def GatherND(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
+    require(batch_dims == 0, f"GatherND with batch_dims={batch_dims}")
+    return x[tuple(indices.unbind(-1))]
+
+
+@onnx_op
+def ScatterElements(
+    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    require(reduction == "none", f"ScatterElements with reduction={reduction}")
+    return torch.scatter(x, axis, indices, updates)
+
+
+@onnx_op
+def ScatterND(x: Tensor, indices: Operand, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """Each place takes what it had, or its update: a choice, which has a rule."""
+    require(reduction == "none", f"ScatterND with reduction={reduction}")
+    if isinstance(indices, Tensor):  # computed as it runs
+        return x.index_put(tuple(indices.unbind(-1)), updates)
+    depth = indices.shape[-1]
+    outer, inner = list(x.shape[:depth]), list(x.shape[depth:])
+    require(all(isinstance(n, int) for n in outer), "ScatterND along the batch")
+    places = indices.reshape(-1, depth).astype(np.int64) % outer
+    source = np.full(outer, -1)
+    source[tuple(places.T)] = np.arange(len(places))
+    chosen = as_tensor(source.clip(0).reshape(-1), x.device)
+    placed = updates.reshape([-1, *inner]).index_select(0, chosen).reshape(x.shape)
+    here = as_tensor(source >= 0, x.device).reshape([*outer, *[1] * len(inner)])
+    return torch.where(here, placed, x)
+
+
+@onnx_op
+def Trilu(x: Data, k: Numbers | None = None, *, upper: int = 1) -> Any:
+    diagonal = 0 if k is None else sizes(k)[0]
+    if isinstance(x, np.ndarray):
+        return (np.triu if upper else np.tril)(x, diagonal)
+    kept = (np.triu if upper else np.tril)(np.ones(list(x.shape[-2:]), bool), diagonal)
+    return torch.where(as_tensor(kept, x.device), x, x.new_zeros(()))
 
 
 @onnx_op

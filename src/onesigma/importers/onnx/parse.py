@@ -24,13 +24,16 @@ Array = npt.NDArray[Any]
 OLDEST_OPSET = 9
 # What protobuf holds in one message, of the file that is read and of the one that is written.
 MAX_BYTES = 2**31 - 1
-# TensorProto.DataType by its number, as numpy calls it. Half precision and quantised types are
-# left out, because a variance underflows in them.
+# TensorProto.DataType by its number, as numpy calls it. Half precision is left out, because a
+# variance underflows in it, and so are integers of four bits.
 DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
-    11: "float64",
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+    9: "bool", 11: "float64",
 }  # fmt: skip
 _STANDARD = ("", "ai.onnx")
+# Ops of ONNX Runtime that are as in the standard, or of its quantiser; each name has one meaning.
+_MICROSOFT = ("Gelu", "QGemm", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+_QUANTISED = ("QLinear", "QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +243,7 @@ def parse(model: Any, file: str) -> OnnxGraph:
     Raises:
         FileError: names that are undefined or made twice, nodes out of order.
         ModelError: sizes other than the batch left open, several outputs, NaN weights.
-        UnsupportedOp: control flow, ops of a foreign domain.
+        UnsupportedOp: control flow.
     """
     graph = model.graph
     _check_text(graph, file)
@@ -276,12 +279,18 @@ def _nodes(graph: Any, file: str) -> list[Node]:
         name = each.name or each.output[0]  # ONNX demands no names
         if name in nodes:
             raise FileError(f"{file}: two nodes are called '{name}'.")
-        node = Node(name, each.op_type, tuple(each.input), tuple(each.output))
-        if each.domain not in _STANDARD:
-            raise UnsupportedOp(f"{file}: {node} is of domain '{each.domain}', no standard op.")
+        node = Node(name, _op(each), tuple(each.input), tuple(each.output))
         attributes = {a.name: _attribute(a, f"{file}, {node}") for a in each.attribute}
         nodes[name] = replace(node, attributes=attributes)
     return list(nodes.values())
+
+
+def _op(node: Any) -> str:
+    """Its name; with its domain if that is a foreign one, so that no op is taken for another."""
+    known = node.op_type in _MICROSOFT or node.op_type.startswith(_QUANTISED)
+    if node.domain in _STANDARD or (node.domain == "com.microsoft" and known):
+        return str(node.op_type)
+    return f"{node.domain}.{node.op_type}"
 
 
 def _attribute(attribute: Any, where: str) -> Any:

@@ -27,10 +27,13 @@ Values = Mapping[str, Tensor]
 
 
 def fold(graph: OnnxGraph) -> OnnxGraph:
-    """The graph without the nodes whose inputs are all constants: these are computed here."""
+    """The graph without the nodes whose inputs are all constants: these are computed here.
+
+    Ops that are not known stay as they are.
+    """
     constants, kept = dict(graph.constants), []
     for node in graph.nodes:
-        if all(name in constants for name in node.inputs if name):
+        if node.op in OPS and all(name in constants for name in node.inputs if name):
             values = [constants.get(name) for name in node.inputs]
             constants |= zip(node.outputs, _compute(node, graph.opset, values), strict=False)
         else:
@@ -259,8 +262,26 @@ def _hard_swish(match: _Match, graph: _Rewriting) -> dict[str, Any] | None:
     return {} if usual else None
 
 
+def _scale_weight(match: _Match, graph: _Rewriting) -> dict[str, Any] | None:
+    """If the scale is one number, or one for each output of the layer."""
+    layer = next(node for node in match.nodes if node.op != "Mul")
+    weight, scale = graph.constant(match, "W"), graph.constant(match, "S")
+    rank, last = graph.values[layer.outputs[0]].dim(), layer.op == "MatMul"
+    shape = [*[1] * (rank - scale.ndim), *scale.shape]
+    outputs = weight.shape[-1 if last else 0]
+    if len(shape) > rank or shape.pop(-1 if last else 1) not in (1, outputs) or {*shape} - {1}:
+        return None
+    along = scale.reshape(-1) if last else scale.reshape(-1, *[1] * (weight.ndim - 1))
+    match.bound["W"] += f":{match.bound['S']}"
+    graph.constants[match.bound["W"]] = weight * along
+    return dict(layer.attributes)
+
+
 _RELU6 = ("Clip", ("Add", "x", 3.0), 0.0, 6.0)
 _PATTERNS = (
+    # As dynamic quantisation writes a layer, its scale after it.
+    _Pattern(("Mul", ("MatMul", "x", "W"), "S"), "MatMul", "xW", _scale_weight),
+    _Pattern(("Mul", ("Conv", "x", "W"), "S"), "Conv", "xW", _scale_weight),
     _Pattern(("Mul", "x", ("Sigmoid", "x")), "Swish"),
     _Pattern(("Mul", "x", ("Tanh", ("Softplus", "x"))), "Mish"),
     _Pattern(("Where", ("Greater", "x", 20.0), "x", ("Softplus", "x")), "Softplus"),

@@ -1,0 +1,291 @@
+"""A quantised graph as the float network it stands for.
+
+Every value that the file holds as integers q stands here for the real number s (q − z). So
+weights are dequantised once, and each op becomes its float op on real numbers:
+
+    QuantizeLinear x → q          Rounding x → x'          the nearest s (q − z), if it is in range
+    DequantizeLinear q → x        nothing
+    QLinearConv, QGemm, …         Conv, Gemm, …, Rounding
+    MatMulInteger, ConvInteger    MatMul, Conv of what DynamicQuantizeLinear rounds, its scale 1
+
+This is compared with the file as it runs. What is converted has no ``Rounding``: the noise of a
+network is no multiple of s, and dropout goes beyond ranges that were measured without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onesigma.errors import ModelError, UnsupportedOp
+from onesigma.importers.onnx.parse import Array, Node, OnnxGraph
+
+ROUNDING = ("Rounding", "DynamicRounding")
+_ONE = "onesigma:one"
+_ZERO = np.zeros((), np.uint8)  # where a file names no zero point
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where an op has its inputs: at ``values``, each with its scale and zero point after it.
+
+    ``output`` is where the scale of the output is, ``axis`` that of the last value, its weight.
+    """
+
+    op: str
+    values: tuple[int, ...] = (0,)
+    output: int = 3
+    bias: int | None = None
+    axis: int = 0
+
+
+_LAYOUTS = {
+    "QLinearConv": _Layout("Conv", (0, 3), 6, bias=8),
+    "QLinearMatMul": _Layout("MatMul", (0, 3), 6, axis=-1),
+    "QGemm": _Layout("Gemm", (0, 3), 7, bias=6, axis=1),
+    "QLinearConcat": _Layout("Concat", (), 0),
+    **{f"QLinear{op}": _Layout(op, (0, 3), 6) for op in ("Add", "Mul")},
+    **{f"QLinear{op}": _Layout(op) for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu")},
+    **{f"QLinear{op}": _Layout(op) for op in ("ReduceMean", "Sigmoid", "Softmax")},
+}
+_INTEGER = {"MatMulInteger": ("MatMul", -1), "ConvInteger": ("Conv", 0)}
+# These move integers about, or choose some of them.
+_MOVING = {
+    *("Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GlobalMaxPool"),
+    *("Identity", "MaxPool", "Pad", "ReduceMax", "ReduceMin", "Reshape", "Resize", "Slice"),
+    *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+}
+_LINEAR = ("QuantizeLinear", "DequantizeLinear")
+_DYNAMIC = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+QUANTISED = {*_LAYOUTS, *_INTEGER, *_LINEAR, *_DYNAMIC}
+
+
+def in_real_numbers(graph: OnnxGraph) -> OnnxGraph:
+    """The graph with float ops only, and a rounding where the file rounds.
+
+    Weights and scales are to be constants of the graph already, but for a ``fold``.
+
+    Raises:
+        UnsupportedOp: an op computes with the integers themselves.
+        ModelError: the file answers with integers.
+    """
+    if not any(node.op in QUANTISED for node in graph.nodes):
+        return graph
+    rewriting = _Rewriting(graph)
+    nodes = [made for node in graph.nodes for made in rewriting.rewrite(node)]
+    if graph.output in rewriting.scales:
+        raise ModelError(
+            f"{graph.file} answers with integers: end it with DequantizeLinear, as quantisers do."
+        )
+    return graph.with_nodes(nodes, rewriting.constants)
+
+
+class _Rewriting:
+    """``scales`` has scale and zero point of the values that are integers in the file."""
+
+    def __init__(self, graph: OnnxGraph) -> None:
+        self.constants: dict[str, Array] = {**graph.constants, _ONE: np.ones((), np.float32)}
+        self.scales: dict[str, tuple[str, str]] = {}
+
+    def rewrite(self, node: Node) -> Iterator[Node]:
+        if layout := _LAYOUTS.get(node.op):
+            yield from self._layout(node, layout)
+        elif node.op in _INTEGER:
+            yield from self._integer(node, *_INTEGER[node.op])
+        elif node.op == "QuantizeLinear":
+            value, scale, zero = _inputs(node)[:3]
+            axis = node.attributes.get("axis", 1)
+            yield self._rounding(node, value, scale, zero, axis)
+        elif node.op == "DequantizeLinear" and node.inputs[0] in self.scales:
+            self._require_same(node, *_inputs(node)[:3])
+            yield replace(node, op="Identity", inputs=node.inputs[:1], attributes={})
+        elif node.op == "DynamicQuantizeLinear":
+            yield self._dynamic(node)
+        elif node.op in _DYNAMIC:
+            yield from self._to_float(node)
+        else:
+            yield self._other(node)
+
+    def _layout(self, node: Node, layout: _Layout) -> Iterator[Node]:
+        given, attributes = _inputs(node), dict(node.attributes)
+        if attributes.pop("channels_last", 0):
+            raise UnsupportedOp(f"{node} has its channels last: quantise the file without.")
+        attributes.pop("opset", None)  # of QLinearSoftmax: that of the file
+        starts = layout.values or tuple(range(2, len(node.inputs), 3))
+        axis = 0 if node.attributes.get("transB") else layout.axis
+        inputs = []
+        for value, scale, zero in (given[start : start + 3] for start in starts):
+            name, made = self._real(node, value, scale, zero, axis)
+            yield from made
+            inputs.append(name)
+        if layout.bias is not None and given[layout.bias]:
+            bias, scale = f"{node.name}/bias", f"{node.name}/bias_scale"
+            yield Node(scale, "Mul", (given[starts[0] + 1], given[starts[1] + 1]), (scale,))
+            numbers = (given[layout.bias], scale)
+            yield Node(bias, "DequantizeLinear", numbers, (bias,), {"axis": 0})
+            inputs.append(bias)
+        plain = Node(node.name, layout.op, tuple(inputs), node.outputs, attributes)
+        scale, zero = given[layout.output : layout.output + 2]
+        if not scale:  # the answer is float
+            yield plain
+            return
+        exact = f"{node.outputs[0]}/exact"
+        yield replace(plain, outputs=(exact,))
+        yield self._rounding(replace(plain, name=f"{node.name}/out"), exact, scale, zero)
+
+    def _rounding(self, node: Node, value: str, scale: str, zero: str, axis: int = 1) -> Node:
+        """In place of the node, whose output is integers in the file."""
+        levels = self.constants.get(zero, _ZERO)
+        if scale not in self.constants or (zero and zero not in self.constants):
+            raise UnsupportedOp(f"{node}: its scale is computed as it runs; it must be a constant.")
+        if levels.dtype.kind not in "iu":
+            raise UnsupportedOp(f"{node} rounds to {levels.dtype}, which is no integer.")
+        self.scales[node.outputs[0]] = scale, zero
+        inputs = (value, scale, zero)
+        return replace(node, op="Rounding", inputs=inputs, attributes={"axis": axis})
+
+    def _integer(self, node: Node, op: str, axis: int) -> Iterator[Node]:
+        a, b, *zeros = node.inputs
+        inputs = []
+        for value, zero in zip((a, b), (*zeros, "", ""), strict=False):
+            name, made = self._real(node, value, _ONE, zero, axis)
+            yield from made
+            inputs.append(name)
+        yield replace(node, op=op, inputs=tuple(inputs))
+
+    def _dynamic(self, node: Node) -> Node:
+        """As the scale is 1 here, it may go into any product that the file makes of it."""
+        value, scale, zero = node.outputs
+        self.constants |= {scale: np.ones((), np.float32), zero: _ZERO}
+        self.scales[value] = scale, zero
+        return replace(node, op="DynamicRounding", outputs=(value,))
+
+    def _to_float(self, node: Node) -> Iterator[Node]:
+        """A product whose output is float, and the bias after it."""
+        given = _inputs(node)
+        if node.op == "DynamicQuantizeMatMul":
+            (value, weight, scale, zero, bias), left = given[:5], f"{node.name}/in"
+            yield Node(left, "DynamicRounding", (value,), (left,))
+        else:
+            value, weight, left_scale, scale, left_zero, zero, bias = given[:7]
+            left, made = self._real(node, value, left_scale, left_zero, -1)
+            yield from made
+        right, made = self._real(node, weight, scale, zero, -1)
+        yield from made
+        product = f"{node.outputs[0]}/product" if bias else node.outputs[0]
+        yield Node(node.name, "MatMul", (left, right), (product,))
+        if bias:
+            yield Node(f"{node.name}/bias", "Add", (product, bias), node.outputs)
+
+    def _real(
+        self, node: Node, value: str, scale: str, zero: str, axis: int
+    ) -> tuple[str, list[Node]]:
+        """The name of the real numbers, and what makes them of a constant or of an input."""
+        if value in self.scales:
+            self._require_same(node, value, scale, zero)
+            return value, []
+        name = f"{value}/real/{node.name}"
+        inputs = (value, scale, zero)
+        return name, [Node(name, "DequantizeLinear", inputs, (name,), {"axis": axis})]
+
+    def _require_same(self, node: Node, value: str, scale: str, zero: str) -> None:
+        for name, other in zip(self.scales[value], (scale, zero), strict=True):
+            mine, its = (self.constants.get(each, _ZERO) for each in (name, other))
+            if name != other and not np.array_equal(mine.squeeze(), its.squeeze()):
+                raise UnsupportedOp(f"{node} takes '{value}' at another scale than it was made at.")
+
+    def _other(self, node: Node) -> Node:
+        integer = [name for name in node.inputs if name in self.scales]
+        if not integer or node.op == "Shape":
+            return node
+        if node.op not in _MOVING:
+            raise UnsupportedOp(
+                f"{node} computes with the integers of '{integer[0]}', not its values."
+            )
+        scale, zero = self.scales[integer[0]]
+        for name in integer:
+            self._require_same(node, name, scale, zero)
+        self.scales |= {name: (scale, zero) for name in node.outputs}
+        return self._pad(node, scale, zero) if node.op == "Pad" else node
+
+    def _pad(self, node: Node, scale: str, zero: str) -> Node:
+        """The number to pad with is an integer, too; 0 where there is none."""
+        x, pads, fill, *axes = (*node.inputs, "")[: max(3, len(node.inputs))]
+        integer = self.constants.get(fill, _ZERO)
+        offset = self.constants.get(zero, _ZERO)
+        name = f"{node.name}/fill"
+        self.constants[name] = np.asarray((integer - offset.astype(float)) * self.constants[scale])
+        return replace(node, inputs=(x, pads, name, *axes))
+
+
+def _inputs(node: Node) -> list[Any]:
+    """Their names; '' for those at the end that are left out."""
+    return [*node.inputs, *[""] * 9]
+
+
+# What is never below zero, and what is not if its inputs are not.
+_POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
+_KEEPING = _MOVING | {
+    *("Add", "AveragePool", "Clip", "GlobalAveragePool", "Mul", "ReduceMean", "ReduceSum"),
+}
+# The inputs that decide: the first, but for these.
+_DECIDING = {"Add": slice(None), "Clip": slice(1, 2), "Concat": slice(None), "Mul": slice(None)}
+
+
+def without_rounding(graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...]]:
+    """The graph in float, and what to note of it.
+
+    A range that begins at 0 after a layer holds the ReLU that quantisers take out, because cutting
+    to the range does the same; [0, 6] holds a ReLU6.
+    """
+    if not any(node.op in ROUNDING for node in graph.nodes):
+        return graph, ()
+    positive = {each.name for each in graph.inputs}
+    positive |= {name for name, values in graph.constants.items() if _is_positive(values)}
+    constants, nodes, found = dict(graph.constants), [], {"Relu": 0, "Clip": 0}
+    for node in graph.nodes:
+        if node.op in ROUNDING:
+            low, high = _range(node, graph.constants)
+            node = replace(node, op="Identity", inputs=node.inputs[:1], attributes={})
+            if low == 0 and node.inputs[0] not in positive:
+                six = math.isclose(high, 6, rel_tol=1e-5)
+                found[op := "Clip" if six else "Relu"] += 1
+                bounds = {"min": 0.0, "max": 6.0} if six else {}
+                node = replace(node, op=op, attributes=bounds)
+                positive |= set(node.outputs)
+        of = {*node.inputs[_DECIDING.get(node.op, slice(1))]}
+        if node.op in _POSITIVE or (node.op in _KEEPING and of and of <= positive):
+            positive |= set(node.outputs)
+        nodes.append(node)
+    return graph.with_nodes(nodes, constants), _notes(graph.file, found)
+
+
+def _is_positive(values: Array) -> bool:
+    return values.dtype.kind in "fiu" and bool((values >= 0).all())
+
+
+def _range(node: Node, constants: dict[str, Array]) -> tuple[float, float]:
+    """Of a rounding; one that measures its range as it runs has none."""
+    if node.op != "Rounding":
+        return -math.inf, math.inf
+    zero = constants.get(node.inputs[2], _ZERO)
+    levels = np.iinfo(zero.dtype)
+    ends = [
+        (end - zero.astype(float)) * constants[node.inputs[1]] for end in (levels.min, levels.max)
+    ]
+    return float(ends[0].min()), float(ends[1].max())
+
+
+def _notes(file: str, found: dict[str, int]) -> tuple[str, ...]:
+    note = (
+        f"{file} was quantised: read as float with its scales, activations neither rounded nor cut "
+        "to their ranges; int8 can be had again at export"
+    )
+    words = [f"{n} as {op}" for op, n in zip(("ReLU", "ReLU6"), found.values(), strict=True) if n]
+    if not words:
+        return (note,)
+    return (note, f"{file}: ranges from 0 after a layer are read: {', '.join(words)}")
