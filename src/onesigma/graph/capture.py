@@ -40,6 +40,10 @@ _NOTHING = (
     torch.ops.aten.detach_.default,
     torch.ops.aten.alias.default,
 )
+_RECURRENT = (
+    *(torch.ops.aten.lstm.input, torch.ops.aten.gru.input),
+    *(torch.ops.aten.rnn_tanh.input, torch.ops.aten.rnn_relu.input),
+)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
@@ -114,10 +118,34 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
-    with quiet(), _OwnOutputs():
+    with quiet(), _OwnOutputs(), _recurrent_by_shape():
         program = torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
     program.graph.eliminate_dead_code(_acts)
     return program
+
+
+@contextmanager
+def _recurrent_by_shape() -> Iterator[None]:
+    """Recurrent layers are traced by the shapes of their results alone.
+
+    PyTorch takes them apart into the ops of every instant only to learn those, though the graph
+    holds the layer whole: a window of a hundred instants then takes half a minute.
+    """
+    key, before = torch._C.DispatchKey.CompositeImplicitAutograd, {}
+    for op in _RECURRENT:
+        before[op], op.py_kernels[key] = op.py_kernels[key], _recurrent_shapes
+    try:
+        yield
+    finally:
+        for op, kernel in before.items():
+            op.py_kernels[key] = kernel
+
+
+def _recurrent_shapes(x: Tensor, state: Any, *options: Any) -> tuple[Tensor, ...]:
+    states = state if isinstance(state, list | tuple) else [state]
+    *_, bidirectional, _ = options
+    width = states[0].shape[-1] * (2 if bidirectional else 1)
+    return x.new_empty(*x.shape[:-1], width), *(each.new_empty(each.shape) for each in states)
 
 
 def _acts(node: fx.Node) -> bool:
