@@ -237,7 +237,10 @@ class ConvNextBlock(nn.Module):
         super().__init__()
         self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
         self.norm = nn.LayerNorm(channels, eps=1e-6)
-        self.wide, self.narrow = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+        self.wide, self.narrow = (
+            nn.Linear(channels, 4 * channels),
+            nn.Linear(4 * channels, channels),
+        )
         self.gamma = nn.Parameter(0.5 * torch.ones(channels))
         self.drop_path = DropPath(0.1)
 

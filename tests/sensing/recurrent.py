@@ -151,7 +151,7 @@ class StackedLstm(nn.Module):
         self.last = nn.Linear(16, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        states, (h, c) = self.lstm(x.transpose(1, 2))
+        _, (h, _) = self.lstm(x.transpose(1, 2))
         return self.last(h[-1])
 
 
