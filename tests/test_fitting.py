@@ -11,6 +11,7 @@ from torch import nn
 import onesigma
 from onesigma import fitting
 from onesigma.fitting import CLEAN, divergences
+from onesigma.report import Candidate
 
 
 @pytest.fixture
@@ -207,6 +208,22 @@ def test_a_network_that_does_not_convert_is_fitted():
     with torch.no_grad():
         own, plain = divergences(reference.probs, found(x).probs), model(x).softmax(1)
     assert own.mean() < divergences(reference.probs, plain).mean() / 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_audit_hears_noise_that_no_graph_shows(monkeypatch):
+    """All of it is inside of the LSTM: the output is compared with the network itself."""
+    monkeypatch.setattr(Candidate, "is_worth", lambda *_: True)
+    model = Recurrent().eval()
+    found = onesigma.fit(model, X[:60])
+    assert not found.report.sites
+    audit = onesigma.audit(found, X[60:90], passes=60)
+    assert audit.own is not None
+    assert not audit.contradicted
+    reference = onesigma.mc_dropout(model, passes=60, seed=5)(X[60:90])
+    with torch.no_grad():
+        ratio = float((found(X[60:90]).std / reference.std).median())
+    assert audit.own.std_ratio == pytest.approx(ratio, rel=0.2)
 
 
 @pytest.mark.usefixtures("quick")

@@ -15,6 +15,7 @@ from onesigma import (
     ModelError,
     NoRandomness,
 )
+from onesigma.graph.capture import capture
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
@@ -318,3 +319,47 @@ def test_weights_that_are_computed(norm):
     out = onesigma.convert(model, X, task="regression")(X)
     torch.testing.assert_close(out.mean, model(X))
     torch.testing.assert_close(out.var, (0.3 / 0.7 * X**2) @ layer.weight.T**2)
+
+
+class Recurrent(nn.Module):
+    """Returns all that a recurrent layer does, in one row for each input."""
+
+    def __init__(self, kind: type[nn.RNNBase], **options) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = kind(6, 8, batch_first=True, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, last = self.layer(x)
+        last = last if isinstance(last, tuple) else (last,)
+        return torch.cat([states.flatten(1), *(h.transpose(0, 1).flatten(1) for h in last)], 1)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": nn.LSTM},
+        {"kind": nn.LSTM, "num_layers": 2, "bidirectional": True},
+        {"kind": nn.LSTM, "proj_size": 5},
+        {"kind": nn.GRU, "num_layers": 2, "bidirectional": True},
+        {"kind": nn.RNN},
+        {"kind": nn.RNN, "nonlinearity": "relu", "bidirectional": True},
+    ],
+    ids=str,
+)
+def test_a_recurrent_layer_is_captured_by_the_shapes_of_its_results(options, monkeypatch):
+    """Whole and right; and nobody takes it apart into its instants on the way."""
+    model = Recurrent(**options).eval()
+    taken_apart = "torch._decomp.decompositions.one_layer_rnn"
+    monkeypatch.setattr(taken_apart, lambda *_, **__: pytest.fail("taken apart"))
+    graph = capture(model, torch.randn(4, 9, 6)).graph
+    x = torch.randn(3, 9, 6)
+    with torch.no_grad():
+        assert torch.equal(graph(x)[0], model(x))
+    (layer,) = [n for n in graph.graph.nodes if "input" in str(n.target) and n.args[1:]]
+    with torch.no_grad():
+        states, last = model.layer(x)
+    wanted = [states, *(last if isinstance(last, tuple) else (last,))]
+    for found, value in zip(layer.meta["val"], wanted, strict=True):
+        assert [int(n) if isinstance(n, int) else 3 for n in found.shape] == [*value.shape]

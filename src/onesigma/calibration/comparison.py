@@ -208,7 +208,7 @@ def audit(
         name = "your own network" if is_own else "the output"
         row = Entry("output", name, "output", "", "", "", "")
         own = _layer(row, Gaussian(prediction.mean, prediction.var), observed.output)
-    if is_own:
+    if is_own and converted.report.sites:
         own_spread = float((observed.output.var.sum() / observed.of_graph.var.sum()).sqrt())
     output = None
     if converted.settings.task == "classification":

@@ -157,10 +157,13 @@ def _switch_on(
     converted: Converted, inputs: Sequence[Tensor]
 ) -> tuple[fx.GraphModule, Callable[..., Tensor] | None]:
     """The graph and the user's own network, dropout on."""
-    if not converted.report.sites and converted.input_var is not None:
+    sites = converted.report.sites
+    if not sites and converted.input_var is not None:
         return converted.source, None  # the input prior is all the noise there is
-    stochastic = with_dropout_on(converted.source, converted.settings.dropout)
-    return stochastic, own_network(original_of(converted), inputs)
+    own = own_network(original_of(converted), inputs)
+    if own and not sites:  # all noise is inside of recurrent layers or the like
+        return converted.source, own
+    return with_dropout_on(converted.source, converted.settings.dropout), own
 
 
 def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -42,10 +42,14 @@ _NOTHING = (
     torch.ops.aten.detach_.default,
     torch.ops.aten.alias.default,
 )
+_RECURRENT = (
+    *(torch.ops.aten.lstm.input, torch.ops.aten.gru.input),
+    *(torch.ops.aten.rnn_tanh.input, torch.ops.aten.rnn_relu.input),
+)
 # Ops that hold a dropout, and the place of its rate among their arguments.
 _HOLDERS = {
     torch.ops.aten.scaled_dot_product_attention.default: 4,
-    **{getattr(torch.ops.aten, name).input: 5 for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **dict.fromkeys(_RECURRENT, 5),
 }
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
@@ -188,10 +192,34 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
-    with quiet(), _OwnOutputs():
+    with quiet(), _OwnOutputs(), _recurrent_by_shape():
         program = torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
     program.graph.eliminate_dead_code(_acts)
     return program
+
+
+@contextmanager
+def _recurrent_by_shape() -> Iterator[None]:
+    """Recurrent layers are traced by the shapes of their results alone.
+
+    PyTorch takes them apart into the ops of every instant only to learn those, though the graph
+    holds the layer whole: a window of a hundred instants then takes half a minute.
+    """
+    key, before = torch._C.DispatchKey.CompositeImplicitAutograd, {}
+    for op in _RECURRENT:
+        before[op], op.py_kernels[key] = op.py_kernels[key], _recurrent_shapes
+    try:
+        yield
+    finally:
+        for op, kernel in before.items():
+            op.py_kernels[key] = kernel
+
+
+def _recurrent_shapes(x: Tensor, state: Any, *options: Any) -> tuple[Tensor, ...]:
+    states = state if isinstance(state, list | tuple) else [state]
+    *_, bidirectional, _ = options
+    width = states[0].shape[-1] * (2 if bidirectional else 1)
+    return x.new_empty(*x.shape[:-1], width), *(each.new_empty(each.shape) for each in states)
 
 
 def _acts(node: fx.Node) -> bool:
@@ -440,8 +468,8 @@ def held_rate(node: fx.Node) -> float:
         return 0.0
     place = _HOLDERS[node.target]
     rate = node.args[place] if len(node.args) > place else node.kwargs.get("dropout_p", 0.0)
-    layered = node.target is not torch.ops.aten.scaled_dot_product_attention.default
-    return 0.0 if layered and node.args[4] == 1 else float(rate)  # type: ignore[arg-type]
+    one_layer = node.target in _RECURRENT and node.args[4] == 1
+    return 0.0 if one_layer else float(rate)  # type: ignore[arg-type]
 
 
 def _trains_alike(model: nn.Module, examples: tuple[Tensor, ...], sites: list[fx.Node]) -> bool:

@@ -6,6 +6,7 @@ Its parts stand in one order, and each may import only those before it:
     c_verify           compile what the C exporter writes, and run it here or emulated
     networks           the networks that are trained and measured here
     deployed_networks  those of other papers, as they run on devices
+    sensing_networks   those that remember, attend or gate
     timing             how long several callables take, compared with each other
     figures            how figures are saved, and the picture of an audit
     plots              the picture of confidence and entropy

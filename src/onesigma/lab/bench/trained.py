@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.lab import deployed_networks as deployed
+from onesigma.lab import sensing_networks as sensing
 from onesigma.lab.datasets import dsads, motionsense, shapes, speech, watch
 from onesigma.lab.datasets.split import Split, Splits
 from onesigma.lab.demo import checkpoint
@@ -112,6 +113,12 @@ RECIPES |= {
     "unet_small": Recipe(deployed.unet_small, shapes.load, 15, 8),
     "inception_time": Recipe(deployed.inception_time, dsads.load_series, 7, 4),
     "mobilenet_v3": _spoken(deployed.mobilenet_v3, epochs=35, patience=20),
+}
+RECIPES |= {
+    "conv_lstm": Recipe(sensing.ConvLstm, _samples, 10, 5),
+    "gru_keywords": _spoken(sensing.GruKeywords, epochs=40, patience=20),
+    "transformer": Recipe(sensing.Transformer, _samples, 10, 5, 1e-3),
+    "se_cnn": Recipe(sensing.se_cnn, _samples, 10, 5),
 }
 NETWORKS = (SHIPPED, *RECIPES)
 # Nothing is tuned on these: they show what a choice made on the others is worth.
