@@ -14,6 +14,7 @@ from onesigma.decide.threshold import AbstainRule
 from onesigma.engine import Engine, Observer
 from onesigma.errors import FileError, InputError
 from onesigma.graph.capture import shared_copy
+from onesigma.graph.eager import quicken
 from onesigma.graph.own import OwnNetwork
 from onesigma.prediction import OUTPUTS, Prediction, hide_rows
 from onesigma.report import Report
@@ -133,6 +134,7 @@ class Converted(nn.Module):
         own: OwnNetwork | None = None,
     ) -> None:
         super().__init__()
+        quicken(network)
         self.network = network
         self.own = own
         self.input_var: Tensor | None

@@ -51,6 +51,7 @@ FEWEST = 40
 _MOST, _MOST_JUDGED = 2000, 120  # inputs to learn from, and to judge by; more are left alone
 ROWS, STEPS = 12000, 1500  # to learn from, copies included; steps of learning
 LONGER = 2  # times as many of both, for a student that is not worth it yet
+_HOPELESS = 3  # times as many passes: what a student that is taught longer does not gain
 _CALIBRATED_ON = 200  # inputs, in moments
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to compare with. A few of them, held against the others, tell how
@@ -60,6 +61,7 @@ _ROWS_EACH = (2, 4, 8, 16)  # particles, until they are worth it
 _MOMENTS_PRICE = 4.0  # about what they cost in students: only where they are so much closer
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
+_LONGER = "taught longer"
 
 
 @typed
@@ -120,7 +122,7 @@ def fit(
     taught = ENERGY if keep_answer else DISTILLED
     forms = {
         taught: lambda: _taught(plain, course, taught),
-        f"{taught}, taught longer": lambda: _taught(plain, course, taught, longer=LONGER),
+        f"{taught}, {_LONGER}": lambda: _taught(plain, course, taught, longer=LONGER),
     }
     if not keep_answer:
         rows = {
@@ -137,6 +139,8 @@ def _try_in_turn(
     """The forms, the cheapest first, until one is worth it."""
     tried, refusals = list[tuple[Candidate, Converted]](), list[str]()
     for name, make in forms.items():
+        if name.endswith(_LONGER) and tried and tried[-1][0].worst.passes < worth / _HOPELESS:
+            continue
         try:
             made = course.stages.model(name, make)
             made.own = made.own or course.own

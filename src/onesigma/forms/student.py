@@ -57,12 +57,12 @@ class Head(nn.Module):
         hidden = torch.relu(self.read(features))
         written = self.write(torch.cat([logits, features, hidden], 1))
         count = self.classes
-        level, root = (written.narrow(1, place * count, count) for place in range(2))
-        shrunk = written.narrow(1, 2 * count, count + 1).abs() + 1
+        level, root, heat = torch.split(written, [count, count, count + 1], 1)
+        shrunk = heat.abs() + 1
         log_probs = torch.log_softmax(level / shrunk.narrow(1, 0, count), 1)
         probs = log_probs.exp()
         # A product with −1s: one node, where a sum and a minus are two.
-        entropy = torch.mv(probs * log_probs, self.get_buffer("minus"))
+        entropy = (probs * log_probs) @ self.get_buffer("minus")
         aleatoric = entropy / shrunk.select(1, count)
         return {
             "mean": logits,

@@ -1,6 +1,6 @@
 """Eager: a graph that PyTorch runs with less of Python between its ops.
 
-The targets of a graph are overloads, such as ``aten.relu.default``: one op without doubt, as saving
+The targets of a graph are overloads, such as ``aten.relu.default``: exactly one op, as saving
 and exporting need it. To call one takes a microsecond longer than to call ``torch.relu``, which is
 as long as the op itself on a small tensor. So the code that runs calls the latter, while the graph
 stays as it is.

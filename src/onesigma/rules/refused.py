@@ -13,7 +13,8 @@ refuse(
     aten.gru.input,
     aten.rnn_tanh.input,
     aten.rnn_relu.input,
-    why="recurrent layers have no moment rule yet. Put the dropout after the recurrent part.",
+    why="recurrent layers have no moment rule. Use onesigma.fit or convert(…, particles=8), or put "
+    "the dropout after the recurrent part.",
 )
 refuse(
     aten.max_pool2d_with_indices.default,

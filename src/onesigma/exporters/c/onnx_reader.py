@@ -539,6 +539,8 @@ def _sums(b: Builder, x: Value, weight: Array) -> Value:
 def _matmul(b: Builder, left: Operand, right: Operand) -> Value:
     if isinstance(left, Value) and isinstance(right, np.ndarray) and right.ndim == 2:
         return _dense(b, left, right.T, None)
+    if isinstance(left, Value) and isinstance(right, np.ndarray) and right.ndim == 1:
+        return b.reshape(_dense(b, left, right[np.newaxis], None), list(left.shape[:-1]))
     return _product(b, b.value(left), b.value(right))
 
 
