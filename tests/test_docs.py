@@ -30,7 +30,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", flags=re.DOTALL | re.MULTILINE)
 CHEAP = ("inspect", "convert", "audit", "predict")  # run if their files are there
-FILE = re.compile(r"\.(onnx|npy|safetensors|csv|parquet|wav)$")
+FILE = re.compile(r"\.(onnx|keras|h5|npy|safetensors|csv|parquet|wav)$")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -50,8 +50,8 @@ For [files of any framework](onnx.md#onnx-in): {count} ops of the standard domai
 
 {names}
 
-[Quantised files](onnx.md#quantised-files) are read as float; of these, the last ones are of ONNX Runtime's own
-domain:
+[Quantised files](onnx.md#quantised-files) are read as float. Of their ops, the last ones are of
+ONNX Runtime's own domain:
 
 {quantised}
 """

@@ -181,7 +181,7 @@ def test_another_onnx_file(folder):
         ("none.onnx", {}, FileError, "no such file"),
         ("none.pt2", {"trust": True}, FileError, "no such file"),
         (
-            "model.h5",
+            "model.foo",
             {},
             InputError,
             "no model: give a .safetensors file of onesigma.save, an .onnx",

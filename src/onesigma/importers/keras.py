@@ -59,7 +59,8 @@ class KerasNetwork(nn.Module):
         self._trainable = [self._weight(v) for v in model.trainable_variables]
         self._others = [self._weight(v) for v in model.non_trainable_variables]
         self.notes = _not_carried(layers)
-        self._inputs = [(tuple(each.shape), str(each.dtype)) for each in model.inputs or ()]
+        declared = getattr(model, "inputs", None) or ()  # a model of one's own class has none
+        self._inputs = [(tuple(each.shape), str(each.dtype)) for each in declared]
         self.eval()  # as Keras itself does, unless it is told to train
 
     def examples(self, batch: int) -> tuple[Tensor, ...] | None:
