@@ -225,7 +225,7 @@ class Named(nn.Module):
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("worth", [1, 10**6])
 def test_inputs_and_outputs_with_names(worth):
-    """In the end all forms are tried, moments too; each has the network's own graph as its source."""
+    """All forms take it, moments too: each has the graph of the network itself as its source."""
     model = Named().eval()
     found = onesigma.fit(model, {"window": X[:60]}, output="logits", worth=worth)
     torch.testing.assert_close(found.source(X[:5])[0], model.network(X[:5]))
