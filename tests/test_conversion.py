@@ -76,6 +76,26 @@ def test_all_unsupported_ops_at_once_with_lines_and_remedies():
     assert "linear" not in text  # a supported op is not listed
 
 
+class Compared(nn.Module):
+    """One op that is refused, again and again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(x, 0.3, self.training) @ torch.ones(6, 6)
+        for _ in range(9):
+            x = torch.where(x > 0, x, 0.1 * x) + 1
+        return x.sort(1).values
+
+
+def test_refusals_that_repeat_are_told_once():
+    with pytest.raises(UnsupportedOp) as error:
+        onesigma.convert(Compared().eval(), X)
+    title, *lines = str(error.value).splitlines()
+    assert title.startswith("10 op(s)")
+    assert [line.split()[0] for line in lines] == ["aten.gt.Scalar", "aten.sort"]
+    assert "and 6 more): whether an uncertain value is larger" in lines[0]
+    assert lines[0].count("test_conversion.py:") == 3
+
+
 class Recurrent(nn.Module):
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__()

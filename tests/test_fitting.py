@@ -210,6 +210,31 @@ def test_a_network_that_does_not_convert_is_fitted():
     assert own.mean() < divergences(reference.probs, plain).mean() / 2
 
 
+class Named(nn.Module):
+    """Its input has a name, its weights are computed, and its answer is one of two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+        self.network[0] = nn.utils.weight_norm(self.network[0])
+
+    def forward(self, scale: torch.Tensor | None = None, window: torch.Tensor | None = None):
+        return {"window": window, "logits": self.network(window)}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("worth", [1, 10**6])
+def test_inputs_and_outputs_with_names(worth):
+    """All forms take it, moments too: each has the graph of the network itself as its source."""
+    model = Named().eval()
+    found = onesigma.fit(model, {"window": X[:60]}, output="logits", worth=worth)
+    torch.testing.assert_close(found.source(X[:5])[0], model.network(X[:5]))
+    assert torch.equal(found(window=X[:5]).probs, found(X[:5]).probs)
+    forms = [each.form for each in found.report.candidates]
+    assert ("moments" in forms) == (worth > 1)
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_audit_hears_noise_that_no_graph_shows(monkeypatch):
     """All of it is inside of the LSTM: the output is compared with the network itself."""

@@ -1,6 +1,9 @@
 """Capture: the user's model untouched, every dropout site found, clear errors."""
 
 import copy
+from collections import namedtuple
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -248,18 +251,168 @@ def test_meta_device():
         onesigma.convert(small().to("meta"), X)
 
 
-class Several(nn.Module):
+@dataclass
+class Answer:
+    logits: Tensor
+    state: object = None
+
+
+Pair = namedtuple("Pair", "logits state")
+RETURNED = {  # what is returned, and how its logits are named
+    "tuple": (lambda logits, h: (h, logits), 1),
+    "list": (lambda logits, h: [h, logits], -1),
+    "nested": (lambda logits, h: (h, (h, logits)), "1.1"),
+    "dict": (lambda logits, h: {"state": h, "logits": logits}, "logits"),
+    "dict by place": (lambda logits, h: {"state": h, "logits": logits}, 1),
+    "dataclass": (lambda logits, h: Answer(logits, h), "logits"),
+    "named tuple": (lambda logits, h: Pair(logits, h), "logits"),
+    "object": (lambda logits, h: SimpleNamespace(logits=logits, state=h), "logits"),
+    "softmax of several": (lambda logits, h: (h, logits.softmax(1)), 1),
+    "one in a tuple": (lambda logits, h: (logits,), None),
+    "one in a dict": (lambda logits, h: {"logits": logits, "label": logits.argmax(1)}, None),
+    "one in a dataclass": (lambda logits, h: Answer(logits), None),
+}
+
+
+class Returns(nn.Module):
+    def __init__(self, answer) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.drop, self.head, self.answer = nn.Dropout(0.3), nn.Linear(6, 3), answer
+
+    def forward(self, x: Tensor):
+        h = self.drop(x)
+        return self.answer(self.head(h), h)
+
+
+def var_of_logits(head: nn.Linear, x: Tensor) -> Tensor:
+    """Σ w² x² p / q."""
+    return (0.3 / 0.7 * x**2) @ head.weight.T**2
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_the_answer_among_several_outputs(name):
+    answer, output = RETURNED[name]
+    model = Returns(answer)
+    converted = onesigma.convert(model, X, output=output)
+    out = converted(X)
+    torch.testing.assert_close(out.mean, model.head(X))
+    torch.testing.assert_close(out.var, var_of_logits(model.head, X))
+    chosen = [note for note in converted.report.notes if "its one floating-point tensor" in note]
+    assert len(chosen) == (output is None)
+    # Monte Carlo runs the network itself, and picks the same: 4 standard errors of a variance.
+    for asked in (converted, model):
+        sampled = onesigma.mc_dropout(asked, 2000, output=output)(X)
+        assert torch.allclose(sampled.var, out.var, rtol=4 * (2 / 2000) ** 0.5, atol=1e-3)
+
+
+def test_all_outputs_are_listed_with_how_to_say_it():
+    model = Returns(lambda logits, h: (logits, (h, logits.argmax(1))))
+    with pytest.raises(ModelError) as error:
+        onesigma.convert(model, X)
+    text = str(error.value)
+    assert "output=0: (4, 3) torch.float32" in text
+    assert "output='1.0': (4, 6) torch.float32" in text
+    assert "output='1.1': (4,) torch.int64" in text
+
+
+@pytest.mark.parametrize("output", [2, "logit", "1.1"])
+def test_an_output_that_is_not_there_or_no_float(output):
+    model = Returns(lambda logits, h: (logits, (h, logits.argmax(1))))
+    with pytest.raises(ModelError, match=f"output={output!r} is no floating-point one of them"):
+        onesigma.convert(model, X, output=output)
+
+
+def test_no_output_can_be_chosen_of_one_tensor_or_of_none():
+    with pytest.raises(ModelError, match="leave output out"):
+        onesigma.convert(small(), X, output="logits")
+    with pytest.raises(ModelError, match="without a tensor"):
+        onesigma.convert(Returns(lambda logits, h: None), X)
+
+
+def test_a_network_that_returns_more_in_training():
+    """Monte Carlo switches the dropout modules on alone, because the auxiliary output is not it."""
+
+    class Auxiliary(Returns):
+        def forward(self, x: Tensor):
+            h = self.drop(x)
+            return {"aux": h, "more": h} if self.training else {"logits": self.head(h), "h": h}
+
+    model = Auxiliary(None)
+    out = onesigma.mc_dropout(model, 2000, output="logits")(X)
+    wanted = var_of_logits(model.head, X)
+    assert torch.allclose(out.var, wanted, rtol=4 * (2 / 2000) ** 0.5, atol=1e-3)
+
+
+class TwoSensors(nn.Module):
+    """Inputs that are known by name; one between them may be left out."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
+        torch.manual_seed(0)
+        self.drop, self.a, self.b = nn.Dropout(0.3), nn.Linear(6, 3), nn.Linear(4, 3)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.head(self.drop(x)), x
+    def forward(self, acc: Tensor, mask: Tensor | None = None, gyro: Tensor | None = None):
+        return {"logits": self.a(self.drop(acc)) + self.b(gyro), "acc": acc}
 
 
-def test_several_outputs():
-    with pytest.raises(ModelError, match=r"tuple.*Wrap the model"):
-        onesigma.convert(Several().eval(), X)
+NAMED = {"gyro": torch.randn(4, 4, generator=torch.Generator().manual_seed(1)), "acc": X}
+
+
+def test_inputs_by_name(tmp_path):
+    model = TwoSensors()
+    converted = onesigma.convert(model, NAMED, output="logits")
+    assert converted.settings.input_names == ("acc", "gyro")  # as in the signature
+    onesigma.save(converted, tmp_path / "named.onesigma")
+    for each in (converted, onesigma.load(tmp_path / "named.onesigma")):
+        for out in (each(**NAMED), each(NAMED), each(NAMED["acc"], NAMED["gyro"])):
+            torch.testing.assert_close(out.mean, model.a(X) + model.b(NAMED["gyro"]))
+            torch.testing.assert_close(out.var, var_of_logits(model.a, X))
+    sampled = onesigma.mc_dropout(model, 2000, output="logits")(NAMED)
+    wanted = var_of_logits(model.a, X)
+    assert torch.allclose(sampled.var, wanted, rtol=4 * (2 / 2000) ** 0.5, atol=1e-3)
+
+
+def test_inputs_of_other_names():
+    with pytest.raises(InputError, match=r"no argument 'gyros'; it has acc, mask, gyro"):
+        onesigma.convert(TwoSensors(), {"acc": X, "gyros": X}, output="logits")
+    converted = onesigma.convert(TwoSensors(), NAMED, output="logits")
+    with pytest.raises(InputError, match=r"by acc, gyro; got acc"):
+        converted(acc=X)
+    with pytest.raises(InputError, match=r"by places, not names; got x"):
+        onesigma.convert(small(), X)(x=X)
+
+
+def exported(model: nn.Module) -> torch.export.ExportedProgram:
+    batch = ({0: torch.export.Dim("batch")},)
+    return torch.export.export(model, (X,), dynamic_shapes=batch)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+@pytest.mark.parametrize("around", [nn.DataParallel, torch.compile, exported])
+def test_the_network_inside(around):
+    model = small()
+    converted = onesigma.convert(around(model), X)
+    found, wanted = converted(X), onesigma.convert(model, X)(X)
+    torch.testing.assert_close(found.mean, wanted.mean)
+    torch.testing.assert_close(found.var, wanted.var)
+    lost = any("exported program" in note and "lost" in note for note in converted.report.notes)
+    assert lost == (around is exported)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda model: torch.jit.trace(model, X), r"TorchScript.*Pass the nn\.Module"),  # noqa: TID251
+        (lambda model: model.state_dict(), "state_dict.*load_state_dict"),
+        (lambda model: exported(model.train()), "training mode"),
+        (lambda model: None, "no nn.Module"),
+    ],
+)
+def test_what_is_no_network(make, match):
+    with pytest.raises(ModelError, match=match):
+        onesigma.convert(make(small()), X)
 
 
 class Uncopyable(nn.Module):
@@ -301,6 +454,7 @@ def test_what_a_dropout_took_in_stays_certain(kind):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(
     "norm",
     [
@@ -308,17 +462,32 @@ def test_what_a_dropout_took_in_stays_certain(kind):
         nn.utils.spectral_norm,
         nn.utils.parametrizations.weight_norm,
         nn.utils.parametrizations.spectral_norm,
+        nn.utils.parametrizations.orthogonal,
     ],
     ids=lambda f: f"{f.__module__}.{f.__name__}",
 )
-def test_weights_that_are_computed(norm):
+def test_weights_that_are_computed(norm, half):
     """The old weight_norm keeps its weight as a plain tensor, which cannot be copied."""
     torch.manual_seed(0)
     layer = norm(nn.Linear(6, 3))
-    model = nn.Sequential(nn.Dropout(0.3), layer).eval()
-    out = onesigma.convert(model, X, task="regression")(X)
-    torch.testing.assert_close(out.mean, model(X))
-    torch.testing.assert_close(out.var, (0.3 / 0.7 * X**2) @ layer.weight.T**2)
+    model = nn.Sequential(nn.Dropout(0.3), layer)
+    model(X).sum().backward()  # in training, which the norm of the weights takes part in
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    wanted, x = model.eval()(X), X
+    with torch.no_grad():
+        var = (0.3 / 0.7 * X**2) @ layer.weight.T**2
+    model.train()
+    if half and norm is not nn.utils.parametrizations.orthogonal:  # which is not made for it
+        state, model = {}, model.bfloat16()
+    out = onesigma.convert(model, x, task="regression")(x)
+    sampled = onesigma.mc_dropout(model, 2000, task="regression")(x)
+    close = {"rtol": 0.03, "atol": 0.03} if not state else {}
+    torch.testing.assert_close(out.mean, wanted, **close)
+    torch.testing.assert_close(out.var, var, **close)
+    # Not one step of the power iteration is taken: 5 standard errors, and what is rounded.
+    error = 5 * (var / 2000).sqrt() + close.get("atol", 0)
+    assert bool(((sampled.mean - wanted).abs() <= error).all())
+    assert all(torch.equal(state[name], now) for name, now in model.state_dict().items() if state)
 
 
 class Recurrent(nn.Module):

@@ -247,7 +247,11 @@ RULES.add(aten.amax.default)(_maximum_rule(_maximum_over, Reach.GROUPS))
 def topk(
     x: Uncertain, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Any]:
-    """The k largest: those of the largest means, with their own variances. v → 0 gives the op."""
+    """The k largest: those of the largest means, with their own variances. v → 0 gives the op.
+
+    Good where the means are further apart than the stds; of five equal normals the largest comes
+    out 1.16 deviations too low, its std 1.5 times too large.
+    """
     values, index = aten.topk.default(x.mean, k, dim, largest, sorted)
     return [Gaussian(values, x.expanded().var.gather(dim, index)), index]
 
