@@ -93,8 +93,8 @@ def _require_known_ops(graph: OnnxGraph) -> None:
         title = f"{graph.file} holds {len(unknown)} op(s) that are not read:"
         raise UnsupportedOp(
             "\n  ".join([title, *map(str, unknown)])
-            + "\nConvolutional, dense and temporal classifiers in float32 are. Quantise after "
-            "converting; recurrent layers and attention have no rules."
+            + "\nConvolutional, dense, recurrent and temporal classifiers in float32 are. Quantise "
+            "after converting."
         )
 
 
