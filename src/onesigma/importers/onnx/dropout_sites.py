@@ -27,7 +27,7 @@ _ACTIVATIONS = {
     *("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "Swish", "Mish", "HardSwish"),
     *("Clip", "Sigmoid", "HardSigmoid", "Tanh", "Softplus", "Shrink"),
 }
-_LAYERS = {"Linear", "Gemm", "MatMul", "Conv", "ConvTranspose"}
+_LAYERS = {"Linear", "Gemm", "MatMul", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN"}
 _SHOWN = 40
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesigma.errors import ModelError, OnesigmaError, UnsupportedOp
+from onesigma.importers.onnx import recurrent as recurrent  # fills the table
 from onesigma.importers.onnx.dropout_sites import Dropout
 from onesigma.importers.onnx.ops import MAX_ELEMENTS, OPS, Value, is_whole
 from onesigma.importers.onnx.parse import Array, Node, OnnxGraph

@@ -276,7 +276,8 @@ def _nodes(graph: Any, file: str) -> list[Node]:
     for each in graph.node:
         if not each.output:
             raise FileError(f"{file}: node '{each.name}' ({each.op_type}) has no output.")
-        name = each.name or each.output[0]  # ONNX demands no names
+        # ONNX demands no names, and an output that is not used may have none.
+        name = each.name or next(filter(None, each.output), "")
         if name in nodes:
             raise FileError(f"{file}: two nodes are called '{name}'.")
         node = Node(name, _op(each), tuple(each.input), tuple(each.output))
@@ -304,6 +305,8 @@ def _attribute(attribute: Any, where: str) -> Any:
         raise UnsupportedOp(f"{where} has branches or loops; only straight graphs are converted.")
     if kind == AttributeProto.STRING:
         return attribute.s.decode(errors="replace")
+    if kind == AttributeProto.STRINGS:
+        return [text.decode(errors="replace") for text in attribute.strings]
     if kind in (AttributeProto.FLOATS, AttributeProto.INTS):
         return list(get_attribute_value(attribute))
     if kind in (AttributeProto.FLOAT, AttributeProto.INT):

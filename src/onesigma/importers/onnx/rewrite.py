@@ -22,6 +22,7 @@ from onesigma.errors import ModelError
 from onesigma.importers.onnx.module import OnnxModule, apply
 from onesigma.importers.onnx.ops import MAX_ELEMENTS, OPS, as_tensor
 from onesigma.importers.onnx.parse import Array, Node, OnnxGraph
+from onesigma.importers.onnx.recurrent import FIRST_WEIGHT, torch_weights
 
 Values = Mapping[str, Tensor]
 
@@ -106,6 +107,7 @@ def fuse(graph: OnnxGraph, values: Values, sites: Container[str] = ()) -> OnnxGr
     for pattern in _PATTERNS:
         rewriting.replace(pattern)
     rewriting.set_nodes([_make_linear(node, rewriting) for node in rewriting.nodes])
+    rewriting.set_nodes([_sort_gates(node, rewriting) for node in rewriting.nodes])
     rewriting.replace(_BIAS)
     return graph.with_nodes(rewriting.nodes, rewriting.constants)
 
@@ -320,3 +322,16 @@ def _make_linear(node: Node, graph: _Rewriting) -> Node:
         return node
     inputs = (x, matrix, graph.flatten(bias)) if bias else (x, matrix)
     return replace(node, op="Linear", inputs=inputs, attributes={})
+
+
+def _sort_gates(node: Node, graph: _Rewriting) -> Node:
+    """A recurrent layer with its weights as PyTorch has them; any other node as it is."""
+    given = (*node.inputs, "", "")[1:4]
+    fixed = all(name in graph.constants for name in given if name)
+    if node.op not in FIRST_WEIGHT or not fixed or not all(given[:2]):
+        return node
+    weights = torch_weights(node.op, *(graph.constants.get(name) for name in given))
+    names = [f"{given[0]}:{place}" for place in range(len(weights))]
+    graph.constants |= zip(names, weights, strict=True)
+    others = ("", "", "", *node.inputs[4:], *[""] * FIRST_WEIGHT[node.op])
+    return replace(node, inputs=(node.inputs[0], *others[: FIRST_WEIGHT[node.op] - 1], *names))
