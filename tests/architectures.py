@@ -5,6 +5,7 @@ The code of each is in ``sensing/``. BatchNorm has seen one batch, so that eval 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +130,8 @@ def inputs_for(name: str, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
 @torch.no_grad()
 def build(name: str) -> nn.Module:
     """In eval mode; the same weights each time."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the old weight_norm
         torch.manual_seed(0)
         model = ARCHITECTURES[name].build().train()
         norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
@@ -157,17 +159,40 @@ def silenced(model: nn.Module) -> nn.Module:
 
 # What does not work today, by stage: a piece of the error's text.
 _RECURRENT = "recurrent layers have no moment rule yet"
-_MAP, _OUTPUT = "fit needs one vector of logits", "output"
+_MAP, _OUTPUT = "fit needs one vector of logits", "unexpected keyword argument 'output'"
+_NO_GRU, _NO_LSTM = (f"The C generator does not know: {op}" for op in ("GRU", "LSTM"))
 OUTCOMES: dict[str, dict[str, str]] = {
     "fit": {"unet": _MAP, "wave_unet_map": _MAP}
     | dict.fromkeys(("two_heads", "logits_and_features"), _OUTPUT),
     "noise": {},
     "onnx": {},
-    "c": {},
+    "c": dict.fromkeys(("crnn", "gru_keywords", "deep_sense", "gru_of_lengths"), _NO_GRU)
+    | dict.fromkeys(
+        ("deep_conv_lstm", "attention_rnn", "lstm_fcn", "bi_lstm", "stacked_lstm"), _NO_LSTM
+    ),
     "silent": dict.fromkeys(("two_heads", "logits_and_features"), _OUTPUT),
     "convert": dict.fromkeys(("deep_conv_lstm", "deep_sense", "bi_lstm"), _RECURRENT)
     | {"stacked_lstm": "No dropout reaches the output", "fnet": "aten._fft_c2c"}
     | dict.fromkeys(("two_heads", "logits_and_features"), _OUTPUT),
 }
 # PyTorch's own exporter writes them, because ours lacks an op: several seconds each.
-SLOW_ONNX: tuple[str, ...] = ()
+SLOW_ONNX = (
+    *("deep_conv_lstm", "crnn", "gru_keywords", "attention_rnn", "deep_sense", "lstm_fcn"),
+    *("bi_lstm", "stacked_lstm", "gru_of_lengths", "lstm_cell_loop", "locked_gru"),
+    *("conformer", "cbam_cnn", "gated_mlp"),
+)
+
+
+def _from(name: str, *but: str) -> frozenset[str]:
+    """This one and all after it."""
+    names = list(ARCHITECTURES)
+    return frozenset(names[names.index(name) :]) - {*but}
+
+
+# Nobody has seen these run yet. Take out what passes; put what fails into OUTCOMES.
+NOT_RUN: dict[str, frozenset[str]] = {
+    "fit": _from("res_mlp", "wave_unet", "maxout"),
+    "onnx": _from("res_mlp"),
+    "c": frozenset(ARCHITECTURES),
+    "convert": _from("sincnet"),
+}

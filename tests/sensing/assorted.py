@@ -16,8 +16,8 @@ def eegnet() -> nn.Sequential:
         *(nn.BatchNorm2d(8), nn.Conv2d(8, 16, (8, 1), groups=8, bias=False), nn.BatchNorm2d(16)),
         *(nn.ELU(), nn.AvgPool2d((1, 4)), nn.Dropout(0.5)),
         nn.Conv2d(16, 16, (1, 5), padding=(0, 2), groups=16, bias=False),
-        *(nn.Conv2d(16, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ELU()),
-        *(nn.AvgPool2d((1, 8)), nn.Dropout(0.5), nn.Flatten(), nn.Linear(32, CLASSES)),
+        *(nn.Conv2d(16, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ELU()),
+        *(nn.AvgPool2d((1, 8)), nn.Dropout(0.5), nn.Flatten(), nn.Linear(48, CLASSES)),
     )
 
 
@@ -45,14 +45,14 @@ class TSception(nn.Module):
         super().__init__()
 
         def power(inputs: int, kernel, stride=1, pool=(1, 4)) -> nn.Sequential:
-            conv = nn.Conv2d(inputs, 6, kernel, stride)
+            conv = nn.Conv2d(inputs, 8, kernel, stride)
             return nn.Sequential(conv, nn.LeakyReLU(), nn.AvgPool2d(pool))
 
         self.p = 0.1
         self.times = nn.ModuleList(power(1, (1, k)) for k in (17, 9, 5))
-        self.norm1, self.norm2 = nn.BatchNorm2d(6), nn.BatchNorm2d(6)
-        self.spaces = nn.ModuleList([power(6, (8, 1)), power(6, (4, 1), (4, 1))])
-        self.dense = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5))
+        self.norm1, self.norm2 = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+        self.spaces = nn.ModuleList([power(8, (8, 1)), power(8, (4, 1), (4, 1))])
+        self.dense = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5))
         self.last = nn.Linear(16, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ class OwnNoise(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.p = 0.3
-        self.first, self.last = nn.Linear(12, 32), nn.Linear(32, CLASSES)
+        self.first, self.last = nn.Linear(12, 64), nn.Linear(64, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.first(x))
