@@ -158,22 +158,19 @@ def silenced(model: nn.Module) -> nn.Module:
 
 
 # What does not work today, by stage: a piece of the error's text.
-_RECURRENT = "recurrent layers have no moment rule yet"
-_MAP, _OUTPUT = "fit needs one vector of logits", "unexpected keyword argument 'output'"
-_NO_GRU, _NO_LSTM = (f"The C generator does not know: {op}" for op in ("GRU", "LSTM"))
+_RECURRENT = "recurrent layers have no moment rule"
+_MAP = "fit needs one vector of logits"
 OUTCOMES: dict[str, dict[str, str]] = {
-    "fit": {"unet": _MAP, "wave_unet_map": _MAP}
-    | dict.fromkeys(("two_heads", "logits_and_features"), _OUTPUT),
+    "fit": {"unet": _MAP, "wave_unet_map": _MAP},
     "noise": {},
     "onnx": {},
-    "c": dict.fromkeys(("crnn", "gru_keywords", "deep_sense", "gru_of_lengths"), _NO_GRU)
-    | dict.fromkeys(
-        ("deep_conv_lstm", "attention_rnn", "lstm_fcn", "bi_lstm", "stacked_lstm"), _NO_LSTM
-    ),
-    "silent": dict.fromkeys(("two_heads", "logits_and_features"), _OUTPUT),
-    "convert": dict.fromkeys(("deep_conv_lstm", "deep_sense", "bi_lstm"), _RECURRENT)
-    | {"stacked_lstm": "No dropout reaches the output", "fnet": "aten._fft_c2c"}
-    | dict.fromkeys(("two_heads", "logits_and_features"), _OUTPUT),
+    "c": {},
+    "silent": {},
+    "convert": dict.fromkeys(
+        ("deep_conv_lstm", "deep_sense", "bi_lstm", "stacked_lstm", "crnn", "gru_keywords"),
+        _RECURRENT,
+    )
+    | {"fnet": "aten._fft_c2c"},
 }
 # PyTorch's own exporter writes them, because ours lacks an op: several seconds each.
 SLOW_ONNX = (

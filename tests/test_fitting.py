@@ -88,6 +88,7 @@ def test_the_same_call_gives_the_same_model():
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_call_goes_on(tmp_path, monkeypatch):
     """Whatever step it was interrupted at, the same call ends in the same model."""
+    monkeypatch.setattr(fitting, "_HOPELESS", float("inf"))  # all forms are tried
     whole = onesigma.fit(network(), X[:80], worth=10**6)
     stages = []
 
@@ -202,7 +203,7 @@ def test_a_network_that_does_not_convert_is_fitted():
     found = onesigma.fit(model, X, worth=1)
     assert found.settings.form == "distilled"
     assert "NOT carried" not in str(found.report)
-    assert "learnt from Monte Carlo" in str(found.report)
+    assert [site.rate for site in found.report.sites] == [0.4]
     x = torch.randn(100, 4, 24, generator=torch.Generator().manual_seed(9))
     reference = onesigma.mc_dropout(model, passes=500, seed=3)(x)
     with torch.no_grad():
@@ -235,13 +236,27 @@ def test_inputs_and_outputs_with_names(worth):
     assert ("moments" in forms) == (worth > 1)
 
 
+class ByHand(Recurrent):
+    """Its noise is not written as dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm.dropout = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            x = x * torch.bernoulli(torch.full_like(x, 0.6)) / 0.6
+        return super().forward(x)
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_audit_hears_noise_that_no_graph_shows(monkeypatch):
-    """All of it is inside of the LSTM: the output is compared with the network itself."""
+    """The output is compared with the network itself."""
     monkeypatch.setattr(Candidate, "is_worth", lambda *_: True)
-    model = Recurrent().eval()
+    model = ByHand().eval()
     found = onesigma.fit(model, X[:60])
     assert not found.report.sites
+    assert "learnt from Monte Carlo" in str(found.report)
     audit = onesigma.audit(found, X[60:90], passes=60)
     assert audit.own is not None
     assert not audit.contradicted
@@ -255,7 +270,7 @@ def test_an_audit_hears_noise_that_no_graph_shows(monkeypatch):
 def test_where_nothing_is_worth_it_that_is_said():
     found = onesigma.fit(network(), X[:60], worth=10**6)
     forms = [each.form for each in found.report.candidates]
-    assert forms == ["distilled", "distilled, taught longer", "moments"]
+    assert forms == ["distilled", "moments"]  # not longer: that is hopeless
     assert "WARNING: no form is worth 1000000 passes" in str(found.report)
 
 

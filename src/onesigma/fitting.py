@@ -58,6 +58,7 @@ _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
 _REFERENCE, _FEW = 120, 30
 _ROWS_EACH = (2, 4, 8, 16)  # particles, until they are worth it
+_FEWER_THAN_MOMENTS = 2  # of these take less time than moments
 _MOMENTS_PRICE = 4.0  # about what they cost in students: only where they are so much closer
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
@@ -112,25 +113,39 @@ def fit(
     stages = _stages(resume, plain, inputs, (class_dim, seed, len(corruptions)))
     kinds = [_without_generator(kind) for kind in corruptions]
     course = _Course(plain, inputs, kinds, seed, stages, progress)
-    few = tuple(x[:_CALIBRATED_ON] for x in course.examples)
-
-    def moments() -> Converted:
-        named = dict(zip(plain.settings.input_names, few, strict=False))
-        converted = convert(model, named or few, class_dim=class_dim, output=output)
-        return calibrate(converted, few, seed=seed, progress=progress)
-
     taught = ENERGY if keep_answer else DISTILLED
-    forms = {
-        taught: lambda: _taught(plain, course, taught),
-        f"{taught}, {_LONGER}": lambda: _taught(plain, course, taught, longer=LONGER),
+    forms: dict[str, Callable[[], Converted]] = {
+        taught: partial(_taught, plain, course, taught),
+        f"{taught}, {_LONGER}": partial(_taught, plain, course, taught, longer=LONGER),
     }
     if not keep_answer:
-        rows = {
-            f"{count} {PARTICLES}": partial(_taught, plain, course, PARTICLES, particles=count)
-            for count in (_ROWS_EACH if needs_particles(plain.source) else ())
-        }
-        forms |= dict([*rows.items()][:2]) | {MOMENTS: moments} | rows
+        moments = partial(_moments, model, plain, course, output)
+        forms |= _more_forms(plain, course, moments)
     return _try_in_turn(forms, course, worth, budget)
+
+
+def _more_forms(
+    plain: Converted, course: _Course, moments: Callable[[], Converted]
+) -> dict[str, Callable[[], Converted]]:
+    """Those that take several times as long as the network, about the cheapest first."""
+    counts = _ROWS_EACH if needs_particles(plain.source) else ()
+    forms: dict[str, Callable[[], Converted]] = {
+        f"{count} {PARTICLES}": partial(_taught, plain, course, PARTICLES, particles=count)
+        for count in counts
+    }
+    few = [*forms.items()][:_FEWER_THAN_MOMENTS]
+    return dict(few) | {MOMENTS: moments} | forms
+
+
+def _moments(
+    model: nn.Module, plain: Converted, course: _Course, output: str | int | None
+) -> Converted:
+    """The paper's pass, calibrated."""
+    few = tuple(x[:_CALIBRATED_ON] for x in course.examples)
+    named = dict(zip(plain.settings.input_names, few, strict=False))
+    dim = plain.settings.class_dim
+    converted = convert(model, named or few, class_dim=dim, output=output)
+    return calibrate(converted, few, seed=course.seed, progress=course.progress)
 
 
 def _try_in_turn(

@@ -187,14 +187,29 @@ class TrainingOnly(nn.Module):
         return self.head(self.drop(x) if self.also else x)
 
 
-def test_dropout_that_only_training_sees_is_named_in_the_error():
+def test_dropout_that_only_training_sees_is_carried():
+    model = TrainingOnly().eval()
+    found = onesigma.convert(model, X)
+    assert [site.rate for site in found.report.sites] == [0.5]
+    assert not found.report.notes
+    torch.testing.assert_close(found(X).mean, model(X))
+    torch.testing.assert_close(found(X).var, X.square() @ model.head.weight.square().T)
+    both = onesigma.convert(TrainingOnly(also=True).eval(), X).report
+    assert sorted(site.rate for site in both.sites) == [0.2, 0.5]
+
+
+class MoreInTraining(TrainingOnly):
+    """In training it computes something else, so that its graph there is not the network's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (2 if self.training else 1)
+
+
+def test_dropout_that_only_another_computation_sees_is_named():
     with pytest.raises(NoRandomness, match=r"test_\w+\.py:\d+.* training mode") as error:
-        onesigma.convert(TrainingOnly().eval(), X)
+        onesigma.convert(MoreInTraining().eval(), X)
     assert "F.dropout(x, p, self.training)" in str(error.value)
-
-
-def test_dropout_that_only_training_sees_is_reported():
-    notes = onesigma.convert(TrainingOnly(also=True).eval(), X).report.notes
+    notes = onesigma.convert(MoreInTraining(also=True).eval(), X).report.notes
     assert len(notes) == 1
     assert "training mode" in notes[0]
     assert "p=0.5" in notes[0]

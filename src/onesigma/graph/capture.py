@@ -107,14 +107,14 @@ def capture(
     with buffers_restored(shared):
         exported, dynamic = _export(shared, examples)
         notes += [*chosen, *_always_on(exported)]
-        hidden = _noise_not_carried(shared, examples, exported)
+        off, hidden = _noise_not_carried(shared, examples, exported)
         shown = None
         if hidden and show_hidden:
             shown = _export_with_noise(shared, examples, dynamic=dynamic)
         if shown is not None:
             exported, hidden = shown, []
     rows_apart = not hidden and all(_has_own_rows(n) for n in _nodes(exported) if is_site(n))
-    notes = list(dict.fromkeys([*notes, *hidden]))  # one line for many alike
+    notes = list(dict.fromkeys([*notes, *off, *hidden]))  # one line for many alike
     graph, in_training = plain_module(exported), shown is not None
     return Captured(shared, graph, examples, names, dynamic, rows_apart, tuple(notes), in_training)
 
@@ -205,7 +205,7 @@ def _recurrent_by_shape() -> Iterator[None]:
     PyTorch takes them apart into the ops of every instant only to learn those, though the graph
     holds the layer whole: a window of a hundred instants then takes half a minute.
     """
-    key, before = torch._C.DispatchKey.CompositeImplicitAutograd, {}
+    key, before = torch._C.DispatchKey.CompositeImplicitAutograd, dict[Any, Any]()
     for op in _RECURRENT:
         before[op], op.py_kernels[key] = op.py_kernels[key], _recurrent_shapes
     try:
@@ -411,25 +411,25 @@ def _always_on(exported: torch.export.ExportedProgram) -> list[str]:
 
 def _noise_not_carried(
     model: nn.Module, examples: tuple[Tensor, ...], exported: torch.export.ExportedProgram
-) -> list[str]:
-    """Noise that only training mode shows. Say so, never guess.
+) -> tuple[list[str], list[str]]:
+    """Dropout that is off in training mode, too, and noise that only training mode shows.
 
     Dropout behind ``if self.training:``, that of attention and of recurrent layers, random masks
     written by hand: the training-mode graph is compared with the one of eval mode.
     """
     sites = [node for node in _nodes(exported) if is_site(node)]
     if _trains_alike(model, examples, sites):
-        return []
+        return [], []
     try:
         nodes = _nodes(export(training_copy(model), examples, dynamic=False))
     except Exception:
-        return [
+        return [], [
             "the training-mode graph cannot be captured: dropout hidden behind "
             "`if self.training:` would go unseen"
         ]
     hidden = Counter(_place(n) for n in nodes if is_site(n)) - Counter(map(_place, sites))
-    return [
-        *_switch_off(model, sites, {_place(n) for n in nodes if is_site(n) and _draws(n)}),
+    off = _switch_off(model, sites, {_place(n) for n in nodes if is_site(n) and _draws(n)})
+    return off, [
         *(
             f"{place} runs only in training mode and is NOT carried; write it as "
             "F.dropout(x, p, self.training)"
@@ -459,6 +459,9 @@ def _export_with_noise(
         return None
     random = [node for node in _nodes(exported) if _draws(node)]
     known = random and all(is_site(node) or held_rate(node) for node in random)
+    for node in _nodes(exported):
+        if is_site(node) and node not in random:  # F.dropout(x, p, False)
+            node.update_arg(RATE_ARGUMENT, 0.0)
     return exported if known and _has_dynamic_batch(exported) == dynamic else None
 
 

@@ -119,7 +119,7 @@ def _require_known_ops(graph: OnnxGraph) -> None:
         ]
         title = f"{graph.file} holds {len(names)} op(s) that are not read:"
         advice = (
-            "Convolutional, dense, recurrent and temporal classifiers are. Another opset or exporter "
+            "Convolutional, dense and recurrent classifiers are. Another opset or another exporter "
             "may write them in ops that are read: docs/onnx.md."
         )
         raise UnsupportedOp("\n  ".join([title, *lines]) + f"\n{advice}")
