@@ -15,7 +15,7 @@ from onesigma.arguments import typed
 from onesigma.converted import PARTICLES, Converted, Inputs, Settings, with_prior
 from onesigma.engine import Engine
 from onesigma.errors import InputError, ModelError, NoRandomness, UnsupportedOp
-from onesigma.graph.capture import as_graph
+from onesigma.graph.capture import as_graph, quiet
 from onesigma.graph.flow import Flow, trace_noise
 from onesigma.graph.fold import fold
 from onesigma.graph.locate import describe, op_name, output_of, place
@@ -308,7 +308,8 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
 
     rows = 1 if prepared.dynamic_batch else None
     inputs = with_prior([x[:rows] for x in prepared.examples], prior)
-    Engine(prepared.graph, rules, observer=note_refusal).run(*inputs)
+    with quiet():  # behind a refusal, numbers need not make sense
+        Engine(prepared.graph, rules, observer=note_refusal).run(*inputs)
     if refusals:
         title = (
             f"{sum(map(len, refusals.values()))} op(s) meet uncertain values and cannot be "
