@@ -95,7 +95,8 @@ def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dic
     """
     each = {name: _apart(value, count) for name, value in fields.items()}
     joined = {name: value.mean(1) for name, value in each.items()}
-    joined["var"] = joined["var"] + each["mean"].var(1, correction=0)
+    apart = each["mean"] - joined["mean"].unsqueeze(1)
+    joined["var"] = joined["var"] + (apart * apart).mean(1)
     if "probs" in joined:
         probs = joined["probs"].movedim(class_dim, -1)
         joined |= with_entropies(probs, joined["aleatoric"], class_dim)._asdict()
