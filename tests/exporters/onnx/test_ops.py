@@ -98,6 +98,12 @@ CASES = {
         *((SIGNAL, randn(3, 8)), (SIGNAL, randn(3, 8), randn(3))),
     ],
     aten.addmm.default: [(randn(3), X, randn(6, 3))],
+    aten.conv1d.padding: [
+        (SIGNAL, randn(3, 4, 4), None, [1], "same", [2]),
+        (SIGNAL, randn(3, 4, 3), randn(3), [2], "valid"),
+    ],
+    aten.conv2d.padding: [(IMAGE, randn(4, 2, 4, 3), randn(4), [1, 1], "same", [1, 2], 2)],
+    aten.conv3d.padding: [(VOLUME, randn(3, 2, 2, 3, 3), None, [1], "same")],
     aten.conv1d.default: [
         (SIGNAL, randn(3, 4, 3)),
         (SIGNAL, randn(4, 2, 3), randn(4), [2], [1], [2], 2),

@@ -319,6 +319,27 @@ def _conv(
     return _convolve("Conv", w, x, weight, bias, padding, groups, sizes)
 
 
+@writes(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
+def _conv_same(
+    w: Writer,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sizes = (1,),
+    padding: str = "valid",
+    dilation: Sizes = (1,),
+    groups: int = 1,
+) -> str:
+    """``padding="same"``: of an odd number of zeros, PyTorch has the one more behind."""
+    require(x.rank == weight.rank, "a sample without a batch")
+    window = _window(x, (0,), kernel_shape=weight.shape[2:], strides=stride, dilations=dilation)
+    if padding == "same":
+        reach = zip(window["kernel_shape"], window["dilations"], strict=True)
+        total = [(size - 1) * step for size, step in reach]
+        window["pads"] = [*(n // 2 for n in total), *(n - n // 2 for n in total)]
+    return w.op("Conv", x, weight, bias, group=groups, **window)
+
+
 @writes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
 def _conv_transpose(
     w: Writer,
