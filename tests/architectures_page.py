@@ -18,8 +18,8 @@ small and untrained ([code](../tests/sensing)). The tables are written from what
 
 - **fit**: `fit` runs, and so does an `audit` of what it made;
 - **ONNX**, **C**: what was fitted gives the same answer in ONNX Runtime, and as compiled C;
-- **convert**: the spread of `convert` was compared with Monte Carlo. Noise that is drawn by hand, as
-  in drop-path, is not carried by `convert`, and its report says so; `fit` learns it. Where a
+- **convert**: the spread of `convert` was compared with Monte Carlo. Noise that is drawn by hand,
+  as in drop-path, is not carried by `convert`, and its report says so; `fit` learns it. Where a
   recurrent layer has no rule, `convert(…, particles=4)` takes it.
 """
 
