@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import onesigma
+from onesigma import fitting
 from onesigma.errors import ModelError, UnsupportedOp
-from onesigma.graph.capture import export
+from onesigma.graph.capture import capture, export, is_site
 from onesigma.importers.keras import as_module
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -211,9 +212,7 @@ def test_other_modules_are_left_alone(monkeypatch):
     assert as_module(module) is module
 
 
-@pytest.mark.parametrize(
-    "noisy", [L.LSTM(4, recurrent_dropout=0.5), L.LSTM(4, dropout=0.5), L.GaussianNoise(1.0)]
-)
+@pytest.mark.parametrize("noisy", [L.GaussianNoise(1.0), L.GaussianDropout(0.5)])
 def test_monte_carlo_has_the_noise_that_is_not_carried(noisy):
     model = keras.Sequential(
         [L.Input((3, 4)), noisy, L.BatchNormalization(), L.Flatten(), L.Dropout(0.01), L.Dense(3)]
@@ -225,3 +224,71 @@ def test_monte_carlo_has_the_noise_that_is_not_carried(noisy):
     assert onesigma.audit(network, x, passes=40).own_spread > 1.1
     after = [variable.value for variable in model.variables]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+RECURRENT = {
+    "lstm": lambda **options: L.LSTM(8, dropout=0.4, **options),
+    "lstm, recurrent": lambda **options: L.LSTM(8, recurrent_dropout=0.4, **options),
+    "gru": lambda **options: L.GRU(8, dropout=0.3, recurrent_dropout=0.3, **options),
+    "gru that resets before": lambda **options: L.GRU(8, dropout=0.4, reset_after=False, **options),
+    "simple": lambda **options: L.SimpleRNN(8, dropout=0.4, **options),
+    "bidirectional": lambda **options: L.Bidirectional(L.LSTM(8, dropout=0.4, **options)),
+}
+
+
+def recurrent(name: str, **options):
+    """A recurrent layer over (steps, channels), and inputs."""
+    keras.utils.set_random_seed(0)
+    last = L.Dense(3, kernel_initializer=keras.initializers.RandomNormal(stddev=1.0))
+    layer = RECURRENT[name](**options)
+    model = keras.Sequential([L.Input((4, 5)), layer, last])
+    return model, torch.randn(60, 4, 5, generator=torch.Generator().manual_seed(0))
+
+
+def layers_of(model):
+    return [layer for layer in model._flatten_layers() if isinstance(layer, L.RNN)]
+
+
+@pytest.mark.parametrize(
+    ("name", "unroll"), [*((name, False) for name in RECURRENT), ("lstm", True)]
+)
+def test_masks_of_recurrent_layers_are_found(name, unroll):
+    """They are sites of the graph, which answers as Keras does; and nothing is left unsaid."""
+    model, x = recurrent(name, unroll=unroll)
+    captured = capture(as_module(model), x[:3])
+    assert [layer.unroll for layer in layers_of(model)] == [unroll] * len(layers_of(model))
+    sites = [node for node in captured.graph.graph.nodes if is_site(node)]
+    cell = {"lstm, recurrent": [0.4] * 4, "gru": [0.3] * 6, "bidirectional": [0.4] * 2}
+    assert [node.args[1] for node in sites] == cell.get(name, [0.4])
+    assert captured.notes == ()
+    assert captured.rows_apart
+    assert captured.dynamic_batch
+    assert torch.equal(captured.graph(x)[0], called(model, (x,)))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_monte_carlo_of_recurrent_layers_is_that_of_keras(name):
+    """Many rows of one input at once; a mask of its own for each row, the same at all steps."""
+    model, x = recurrent(name)
+    rows = x[:1].repeat(4000, 1, 1)
+    wanted = called(model, (rows,), training=True)
+    found = onesigma.mc_dropout(as_module(model), passes=4000, seed=0)(x[:1])
+    error = wanted.std(0) / len(rows) ** 0.5
+    assert bool(((found.mean[0] - wanted.mean(0)).abs() < 5 * 2**0.5 * error).all())
+    # The error of a variance, from the fourth moment.
+    squares = (wanted - wanted.mean(0)).square()
+    error = squares.std(0) / len(rows) ** 0.5
+    assert bool(((found.var[0] - wanted.var(0)).abs() < 5 * 2**0.5 * error).all())
+
+
+def test_a_recurrent_layer_is_fitted_and_exported(monkeypatch, tmp_path):
+    pytest.importorskip("onnxruntime")
+    model, x = recurrent("gru")
+    monkeypatch.setattr(fitting, "ROWS", 300)
+    monkeypatch.setattr(fitting, "STEPS", 20)
+    ready = onesigma.fit(model, x, worth=1)
+    assert not any("NOT carried" in note for note in ready.report.notes)
+    onesigma.export(ready, tmp_path / "m.onnx", example_input=x[:8])
+    found = onesigma.runtime.load(tmp_path / "m.onnx")(x[:5].numpy())
+    with torch.no_grad():
+        np.testing.assert_allclose(found.probs, ready(x[:5]).probs.numpy(), atol=1e-5)

@@ -97,8 +97,9 @@ class KerasNetwork(nn.Module):
         if self.training and not torch.compiler.is_exporting():
             # Keras draws from seeds among its variables, which a stateless call does not advance.
             variables[1] = [_new_seed(v) if _is_seed(v) else v for v in variables[1]]
-        with _as_pytorch(scopes, self.training):
-            return self._model().stateless_call(*variables, given, training=self.training)[0]
+        model = self._model()
+        with _as_pytorch(model, scopes, self.training):
+            return model.stateless_call(*variables, given, training=self.training)[0]
 
 
 class _Scope(nn.Module):
@@ -117,26 +118,33 @@ def _new_seed(value: Tensor) -> Tensor:
 
 
 @contextmanager
-def _as_pytorch(scopes: dict[int, nn.Module], training: bool) -> Iterator[None]:
+def _as_pytorch(model: Any, scopes: dict[int, nn.Module], training: bool) -> Iterator[None]:
     """Make Keras' layers as they are to be captured; afterwards they are as before."""
     layers = sys.modules["keras"].layers
     original = layers.Layer.__call__
+    # What the cells have in common, and spatial dropouts; Keras does not name them in public.
+    masks, spatial = layers.LSTMCell.__bases__[1], layers.SpatialDropout1D.__bases__[0]
 
     def in_scope(layer: Any, *args: Any, **kwargs: Any) -> Any:
         scope = scopes.get(id(layer))
         if isinstance(layer, layers.BatchNormalization):
             kwargs["training"] = False  # noise is wanted, not other statistics
+        elif isinstance(layer, (layers.RNN, masks)):
+            kwargs["training"] = True  # they ask for their masks then, which are ours
         if scope is None:
             return original(layer, *args, **kwargs)
         return scope(original, layer, *args, **kwargs)
 
-    changes = [
+    changes: list[tuple[Any, str, Any]] = [
         (layers.Layer, "__call__", in_scope),
         (layers.Dropout, "call", _drop_with(F.dropout, training)),
         (layers.AlphaDropout, "call", _drop_with(F.alpha_dropout, training)),
-        # Their common base, which Keras does not name in public.
-        (layers.SpatialDropout1D.__bases__[0], "call", _drop_channels(training)),
+        (masks, "_create_dropout_mask", _make_masks(training)),
+        (spatial, "call", _drop_channels(training)),
     ]
+    inner = model._flatten_layers(include_self=False)
+    # Keras' other loop takes the rows of a batch apart, so that the batch would be fixed.
+    changes += [(layer, "unroll", True) for layer in inner if isinstance(layer, layers.RNN)]
     with ExitStack() as afterwards:
         for owner, name, function in changes:
             afterwards.callback(setattr, owner, name, getattr(owner, name))
@@ -162,6 +170,17 @@ def _drop_channels(on: bool) -> Callable[..., Tensor]:
     return call
 
 
+def _make_masks(on: bool) -> Callable[..., Any]:
+    """The masks of a recurrent cell, which it uses at every step: one, or one for each gate."""
+
+    def create(cell: Any, step: Tensor, rate: float) -> Any:
+        count, ones = getattr(cell, "dropout_mask_count", None), torch.ones_like(step)
+        masks = [F.dropout(ones, rate, on) for _ in range(count or 1)]
+        return masks[0] if count is None else masks
+
+    return create
+
+
 def _refuse_shared_masks(layers: list[Any]) -> None:
     for layer in layers:
         if getattr(layer, "noise_shape", None) is not None:
@@ -172,13 +191,12 @@ def _refuse_shared_masks(layers: list[Any]) -> None:
 
 
 def _not_carried(layers: list[Any]) -> tuple[str, ...]:
-    """Noise of training only; attention and recurrent layers have rates of their own."""
+    """Noise of training only; attention has a rate of its own."""
     notes = []
     for layer in layers:
-        kind = type(layer).__name__
-        rates = [getattr(layer, name, 0) for name in ("dropout", "recurrent_dropout")]
+        kind, rate = type(layer).__name__, getattr(layer, "dropout", 0)
         # Some models hold a layer under that name, which is found by itself.
-        drops_inside = any(isinstance(rate, int | float) and rate > 0 for rate in rates)
+        drops_inside = isinstance(rate, int | float) and rate > 0 and "Attention" in kind
         if kind in ("GaussianDropout", "GaussianNoise") or drops_inside:
             notes.append(f"{layer.name} ({kind}) acts in training only and is NOT carried")
     return tuple(notes)
