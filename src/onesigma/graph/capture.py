@@ -128,7 +128,7 @@ def _as_network(model: Any) -> tuple[nn.Module, list[str]]:
     if isinstance(model, torch.export.ExportedProgram):
         if any(map(_draws, _nodes(model))):
             raise ModelError("The program was exported in training mode: call eval() before that.")
-        return _Program(plain_module(model)), [
+        return Program(plain_module(model)), [
             "an exported program: its noise is taken as found, what acts in training only and the "
             "names of its outputs are lost"
         ]
@@ -149,7 +149,7 @@ def _as_network(model: Any) -> tuple[nn.Module, list[str]]:
     return model, []
 
 
-class _Program(nn.Module):
+class Program(nn.Module):
     """An exported program that returns one tensor as such, where its graph returns a tuple."""
 
     def __init__(self, program: fx.GraphModule) -> None:

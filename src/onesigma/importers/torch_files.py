@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, fx, nn
 
 from onesigma.errors import FileError, ModelError
-from onesigma.graph.capture import is_site, plain_module
+from onesigma.graph.capture import Program, is_site, plain_module
 
 PICKLED = (".pt", ".pth", ".ckpt")
 PROGRAM = ".pt2"
@@ -118,24 +118,12 @@ def read_program(path: Path, *, trust: bool) -> tuple[nn.Module, tuple[Tensor, .
         )
     try:
         program = torch.export.load(path)
-        network = _Program(plain_module(program))
+        network = Program(plain_module(program))
     except Exception as error:
         raise FileError(f"{path.name} cannot be read as an exported program: {error}") from error
     _require_eval(network.program, path.name)
     examples = program.example_inputs
     return network, tuple(examples[0]) if examples and examples[0] else None
-
-
-class _Program(nn.Module):
-    """Returns what the network did, where the captured graph returns a tuple of it."""
-
-    def __init__(self, program: fx.GraphModule) -> None:
-        super().__init__()
-        self.program = program
-
-    def forward(self, *inputs: Tensor) -> Any:
-        outputs = self.program(*inputs)
-        return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _require_eval(program: fx.GraphModule, name: str) -> None:
