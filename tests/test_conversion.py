@@ -109,7 +109,8 @@ class Recurrent(nn.Module):
 def test_recurrence_is_refused_with_a_way_out(kind):
     with pytest.raises(UnsupportedOp, match="recurrent layers have no moment rule") as error:
         onesigma.convert(Recurrent(kind).eval(), X.reshape(2, 2, 6))
-    assert "Put the dropout after" in str(error.value)
+    assert "particles=8" in str(error.value)
+    assert "put the dropout after" in str(error.value)
     assert "test_conversion.py:" in str(error.value)
 
 

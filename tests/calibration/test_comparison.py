@@ -48,7 +48,9 @@ def stated(*probs: Tensor, model: Converted) -> Converted:
             entropy = -(probs[0] * probs[0].log()).sum(-1)
             return (probs[0], probs[0], probs[0], entropy, entropy, entropy)
 
-    return Converted(Answer(), model.source, model.report, model.settings)
+    made = Converted(model.network, model.source, model.report, model.settings)
+    made.network = Answer()
+    return made
 
 
 def test_an_exact_network_passes():
