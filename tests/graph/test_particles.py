@@ -1,5 +1,8 @@
 """Particles: rows with fixed masks, for any ops, that say what Monte Carlo says."""
 
+import shutil
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -7,6 +10,7 @@ from torch import nn
 import onesigma
 from onesigma.graph.particles import balanced_masks, spread
 from onesigma.graph.prepare import prepare
+from onesigma.lab import c_verify
 
 X = torch.randn(6, 4, 20, generator=torch.Generator().manual_seed(0))
 
@@ -49,8 +53,9 @@ class Attending(nn.Module):
 def convolutional() -> nn.Sequential:
     torch.manual_seed(3)
     return nn.Sequential(
-        *(nn.Conv1d(4, 8, 5), nn.ReLU(), nn.Dropout(0.3), nn.Conv1d(8, 8, 5), nn.ReLU()),
-        *(nn.Dropout1d(0.25), nn.Flatten(), nn.Dropout(0.5), nn.Linear(96, 3)),
+        *(nn.Conv1d(4, 8, 5), nn.ReLU(), nn.Dropout(0.3), nn.MaxPool1d(2), nn.Conv1d(8, 8, 3)),
+        *(nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout1d(0.25), nn.AvgPool1d(2), nn.Flatten()),
+        *(nn.Dropout(0.5), nn.Linear(24, 3)),
     )
 
 
@@ -95,6 +100,25 @@ def test_many_particles_say_what_monte_carlo_says(name):
     ratio = found.std / reference.std
     assert ((ratio - 1).abs() <= 5 * (0.5 / count) ** 0.5).all()
     assert (found.probs - reference.probs).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_and_c_say_the_same(name, tmp_path):
+    pytest.importorskip("onnxruntime")
+    converted = onesigma.convert(NETWORKS[name]().eval(), X, particles=4)
+    with torch.no_grad():
+        wanted = converted(X)
+    onesigma.export(converted, tmp_path / "m.onnx", example_input=X)
+    found = onesigma.runtime.load(tmp_path / "m.onnx")(X.numpy())
+    np.testing.assert_allclose(found.probs, wanted.probs.numpy(), atol=1e-5)
+    if not shutil.which("gcc"):
+        pytest.skip("no compiler")
+    generated = onesigma.export(converted, tmp_path / "c", example_input=X)
+    (given,) = generated.inputs
+    ran = c_verify.run(generated, [{given: x.unsqueeze(0).numpy()} for x in X])
+    for field in ("mean", "var", "probs"):
+        each = np.stack([output[field] for output in ran.outputs])
+        np.testing.assert_allclose(each, getattr(wanted, field).numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_hidden_dropout_is_a_site():

@@ -45,10 +45,10 @@ def spread(
     drawn = [site for site in sites if site.name != kept]
     spreader = _Spreader(module, nodes_behind(module.graph, drawn), count, seed)
     for node in list(module.graph.nodes):
-        if node in spreader.behind or node.op == "output":
-            spreader.repeat_inputs(node)
         if node in drawn:
             spreader.fix(node)
+        elif node in spreader.behind or node.op == "output":
+            spreader.repeat_inputs(node)
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
@@ -91,36 +91,44 @@ class _Spreader:
 
     def fix(self, site: fx.Node) -> None:
         """Stored masks in the place of a dropout."""
-        rows, rate = self._rows(site), site.args[RATE_ARGUMENT]
+        rows = self._rows(site)
         if rows is None or site.target not in MASKED:
             raise UnsupportedOp(
                 f"{describe(site)}: particles need an ordinary dropout of a row for each input."
             )
+        dim, times = rows
+        name = f"masks_{site.name}"
+        self._module.register_buffer(name, self._masks(site, dim, times))
+        certain = not self.behind.intersection(site.all_input_nodes)
+        if certain and times > 1:
+            self.repeat_inputs(site)
+        with self._graph.inserting_before(site):
+            if certain and times == 1:  # the masks themselves repeat it
+                apart = self._call(aten.unsqueeze.default, site.args[0], dim + 1)
+            else:
+                apart = self._call(aten.unflatten.int, site.args[0], dim, [-1, self.count * times])
+            masked = self._call(aten.mul.Tensor, apart, self._graph.get_attr(name))
+            joined = self._call(aten.flatten.using_ints, masked, dim, dim + 1)
+        site.replace_all_uses_with(joined)
+        self._graph.erase_node(site)
+        self.behind.add(joined)
+
+    def _masks(self, site: fx.Node, dim: int, times: int) -> Tensor:
+        """Of the particles of one input: 1 along ``dim``, and behind it a size for the particles."""
+        rate, value = site.args[RATE_ARGUMENT], site.meta["val"]
         assert isinstance(rate, float | int)
         if self.count * (1 - rate) < 1 - 1e-6:
             raise UnsupportedOp(
                 f"{describe(site)}: {self.count} particles are too few to drop {rate:g}; take "
                 f"{math.ceil(1 / (1 - rate) - 1e-6)} or more."
             )
-        (dim, times), shape = rows, list(site.meta["val"].shape)
-        each = [times, *shape[:dim], *shape[dim + 1 :]]
-        own = MASKED[site.target]
+        each, own = [times, *value.shape[:dim], *value.shape[dim + 1 :]], MASKED[site.target]
         if own is not None:
-            each = [n if index < own else 1 for index, n in enumerate(each)]
-        if not all(isinstance(n, int) for n in each):
+            each = [size if index < own else 1 for index, size in enumerate(each)]
+        if not all(isinstance(size, int) for size in each):
             raise UnsupportedOp(f"{describe(site)}: particles need sizes that are fixed.")
         masks = balanced_masks(float(rate), self.count, each, self._generator)
-        masks = masks.flatten(0, 1).movedim(0, dim).unsqueeze(dim)
-        name = f"masks_{site.name}"
-        dtype = site.meta["val"].dtype
-        self._module.register_buffer(name, masks.to(dtype).contiguous())
-        with self._graph.inserting_before(site):
-            apart = self._call(aten.unflatten.int, site.args[0], dim, [-1, self.count * times])
-            masked = self._call(aten.mul.Tensor, apart, self._graph.get_attr(name))
-            joined = self._call(aten.flatten.using_ints, masked, dim, dim + 1)
-        site.replace_all_uses_with(joined)
-        self._graph.erase_node(site)
-        self.behind.add(joined)
+        return masks.flatten(0, 1).movedim(0, dim).unsqueeze(dim).to(value.dtype).contiguous()
 
     def _rows(self, node: fx.Node) -> tuple[int, int] | None:
         """The dimension that follows the batch, and how many times the batch it is."""

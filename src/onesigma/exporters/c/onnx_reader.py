@@ -456,7 +456,13 @@ def _conv(
 
 def _convolve(b: Builder, x: Value, weight: Array, bias: Array | None, window: Window) -> Value:
     shape = (1, weight.shape[0], *window.counts(x.shape[2:]))
-    return _add_layer(b, "Conv", x, shape, weight, bias, window)
+    if x.shape[0] == 1:
+        return _add_layer(b, "Conv", x, shape, weight, bias, window)
+    result = b.new((x.shape[0], *shape[1:]))
+    for row in range(x.shape[0]):  # particles, or what the model itself made rows of
+        one = _add_layer(b, "Conv", x.slice(0, row, 1), shape, weight, bias, window)
+        b.copy(one, result.slice(0, row, 1))
+    return result
 
 
 def _add_layer(
