@@ -26,7 +26,7 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 
 aten = torch.ops.aten
 # Dimensions of which each index has a mask of its own; None for all.
-MASKED = {aten.dropout.default: None, aten.feature_dropout.default: 2}
+MASKED: dict[Any, int | None] = {aten.dropout.default: None, aten.feature_dropout.default: 2}
 
 
 def spread(
@@ -114,7 +114,7 @@ class _Spreader:
         self.behind.add(joined)
 
     def _masks(self, site: fx.Node, dim: int, times: int) -> Tensor:
-        """Of the particles of one input: 1 along ``dim``, and behind it a size for the particles."""
+        """Of the particles of one input: 1 along ``dim``, and behind it a size for particles."""
         rate, value = site.args[RATE_ARGUMENT], site.meta["val"]
         assert isinstance(rate, float | int)
         if self.count * (1 - rate) < 1 - 1e-6:
