@@ -305,3 +305,28 @@ def test_own_corruptions_are_learnt_from():
 def test_refusals(change, words):
     with pytest.raises(onesigma.OnesigmaError, match=words):
         onesigma.fit(**({"model": network(), "unlabelled": X[:60]} | change))
+
+
+@pytest.mark.usefixtures("quick")
+def test_particles_are_taken_where_no_student_is_worth_it(monkeypatch, tmp_path):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(Candidate, "is_worth", lambda self, _: self.form == "4 particles")
+    torch.manual_seed(6)
+    model = nn.Sequential(
+        *(nn.Conv1d(4, 8, 5), nn.ReLU(), nn.Dropout(0.3), nn.Conv1d(8, 8, 5), nn.ReLU()),
+        *(nn.Flatten(), nn.Dropout(0.5), nn.Linear(128, 3)),
+    ).eval()
+    found = onesigma.fit(model, X[:80])
+    forms = [each.form for each in found.report.candidates]
+    assert forms == ["distilled", "distilled, taught longer", "2 particles", "4 particles"]
+    assert (found.settings.form, found.settings.particles) == ("particles", 4)
+    assert "which is sampling" in str(found.report)
+    with torch.no_grad():
+        wanted = found(X[:6])
+    alone = torch.cat([found(x.unsqueeze(0)).probs for x in X[:6]])
+    torch.testing.assert_close(alone, wanted.probs)
+    onesigma.save(found, tmp_path / "m.safetensors")
+    assert torch.equal(onesigma.load(tmp_path / "m.safetensors")(X[:6]).probs, wanted.probs)
+    onesigma.export(found, tmp_path / "m.onnx", example_input=X[:6])
+    ran = onesigma.runtime.load(tmp_path / "m.onnx")(X[:6].numpy())
+    np.testing.assert_allclose(ran.probs, wanted.probs.numpy(), atol=1e-5)
