@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onesigma.importers.onnx.ops import OPS
+from onesigma.importers.onnx.module import OPS  # with those of recurrent layers
 from onesigma.importers.onnx.quantised import QUANTISED
 from onesigma.rules import RULES, Assumption, Rule
 from onesigma.rules.table import ALWAYS_APPROXIMATE, Op, Reach
