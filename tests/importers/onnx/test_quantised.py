@@ -1,4 +1,4 @@
-"""Quantised files are the float networks that they were made of, but for their rounding."""
+"""Quantised files are the float networks that they were made of, apart from rounding."""
 
 from __future__ import annotations
 

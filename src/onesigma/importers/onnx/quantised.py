@@ -67,7 +67,7 @@ QUANTISED = {*_LAYOUTS, *_INTEGER, *_LINEAR, *_DYNAMIC}
 def in_real_numbers(graph: OnnxGraph) -> OnnxGraph:
     """The graph with float ops only, and a rounding where the file rounds.
 
-    Weights and scales are to be constants of the graph already, but for a ``fold``.
+    Weights and scales are to be constants of the graph already; ``fold`` comes before.
 
     Raises:
         UnsupportedOp: an op computes with the integers themselves.
@@ -232,7 +232,7 @@ _POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplu
 _KEEPING = _MOVING | {
     *("Add", "AveragePool", "Clip", "GlobalAveragePool", "Mul", "ReduceMean", "ReduceSum"),
 }
-# The inputs that decide: the first, but for these.
+# The inputs that decide: the first, except for these ops.
 _DECIDING = {"Add": slice(None), "Clip": slice(1, 2), "Concat": slice(None), "Mul": slice(None)}
 
 
