@@ -304,40 +304,22 @@ def _linear(w: Writer, x: Value, weight: Value, bias: Value | None = None) -> st
     return product if bias is None else w.op("Add", product, bias)
 
 
-@writes(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+@writes(
+    *(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default),
+    *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
+)
 def _conv(
     w: Writer,
     x: Value,
     weight: Value,
     bias: Value | None = None,
     stride: Sizes = (1,),
-    padding: Sizes = (0,),
+    padding: Sizes | str = (0,),
     dilation: Sizes = (1,),
     groups: int = 1,
 ) -> str:
     sizes = {"strides": stride, "dilations": dilation}
     return _convolve("Conv", w, x, weight, bias, padding, groups, sizes)
-
-
-@writes(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
-def _conv_same(
-    w: Writer,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sizes = (1,),
-    padding: str = "valid",
-    dilation: Sizes = (1,),
-    groups: int = 1,
-) -> str:
-    """``padding="same"``: of an odd number of zeros, PyTorch has the one more behind."""
-    require(x.rank == weight.rank, "a sample without a batch")
-    window = _window(x, (0,), kernel_shape=weight.shape[2:], strides=stride, dilations=dilation)
-    if padding == "same":
-        reach = zip(window["kernel_shape"], window["dilations"], strict=True)
-        total = [(size - 1) * step for size, step in reach]
-        window["pads"] = [*(n // 2 for n in total), *(n - n // 2 for n in total)]
-    return w.op("Conv", x, weight, bias, group=groups, **window)
 
 
 @writes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
@@ -362,7 +344,7 @@ def _convolve(
     x: Value,
     weight: Value,
     bias: Value | None,
-    padding: Sizes,
+    padding: Sizes | str,
     groups: int,
     sizes: dict[str, Sizes],
 ) -> str:
@@ -371,13 +353,21 @@ def _convolve(
     return w.op(kind, x, weight, bias, group=groups, **window)
 
 
-def _window(x: Value, padding: Sizes, **sizes: Sizes) -> dict[str, list[int]]:
-    """One number per dimension; PyTorch may give one for all of them."""
+def _window(x: Value, padding: Sizes | str, **sizes: Sizes) -> dict[str, list[int]]:
+    """One number per dimension; PyTorch may give one for all of them.
+
+    "same" is as many zeros as keep the size; of an odd number, PyTorch has the one more behind.
+    """
     space = x.rank - 2
-    sizes |= {"pads": padding}
+    sizes |= {"pads": (0,) if isinstance(padding, str) else padding}
     each = {name: list(n) * space if len(n) == 1 else list(n) for name, n in sizes.items()}
     require(all(len(n) == space > 0 for n in each.values()), "a window over the channels")
-    return each | {"pads": 2 * each["pads"]}
+    before = after = each["pads"]
+    if padding == "same":
+        reach = zip(each["kernel_shape"], each["dilations"], strict=True)
+        total = [(size - 1) * step for size, step in reach]
+        before, after = [n // 2 for n in total], [n - n // 2 for n in total]
+    return each | {"pads": [*before, *after]}
 
 
 @writes(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
