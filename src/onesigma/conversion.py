@@ -120,9 +120,10 @@ def _with_particles(
     last = closed_form_dropout(prepared.graph)
     rows = spread(prepared.graph, count, keep=last)
     flow = trace_noise(prepared.graph, settings.rules, prior=False)
-    _require_randomness(plain_report(prepared.graph, prepared.notes), flow)
+    report = plain_report(prepared.graph, prepared.notes)
+    _require_randomness(report, flow)
     note = f"{count} rows with fixed masks for each input: stratified sampling, not a closed form"
-    report = plain_report(prepared.graph, prepared.notes).with_head(PARTICLES, note)
+    report = report.with_head(PARTICLES, note)
     settings = replace(settings, form=PARTICLES, particles=count)
     propagated = _Propagated(rows, prepared.examples, settings, None)
     network = as_graph(propagated, prepared.examples, dynamic=True)
