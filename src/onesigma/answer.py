@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 Array = TypeVar("Array")
+# An input is unfamiliar if fewer than this share of the known inputs are as odd.
+NOVEL = 0.01
+SURE, UNSURE, UNFAMILIAR, BROKEN = "sure", "unsure", "unfamiliar", "broken input"
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,9 +23,13 @@ class Answer(Generic[Array]):
         probs: class probabilities, the mean softmax over the output distribution.
         entropy: predictive entropy of ``probs`` in nats: all the uncertainty there is.
         aleatoric: expected entropy, the uncertainty that lies in the data.
-        epistemic: mutual information, the uncertainty that lies in the network; it spots foreign
-            input.
+        epistemic: mutual information, the uncertainty that lies in the network; it spots unknown
+            classes.
         plain_probs: the original network's softmax, where the method yields it.
+        contract: where each statistic of each input channel lies between what ``fit`` knows of it,
+            −1 at the lowest and 1 at the highest; ``explain`` of the model has words for it.
+        novelty: the share of known inputs that are as odd as this one: 0.01 is one in a hundred.
+            It spots foreign and broken input.
         act: whether to act on the answer, where the model carries an abstain rule.
         class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.
     """
@@ -34,6 +41,8 @@ class Answer(Generic[Array]):
     aleatoric: Array | None = None
     epistemic: Array | None = None
     plain_probs: Array | None = None
+    contract: Array | None = None
+    novelty: Array | None = None
     act: Array | None = None
     class_dim: int = field(default=1, kw_only=True)
 
@@ -41,6 +50,28 @@ class Answer(Generic[Array]):
         """What it holds, by name; what it does not hold is left out."""
         names = [each.name for each in fields(self) if each.name != "class_dim"]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
+    def reason(self) -> list[str]:
+        """For each input, why to act or not: sure, unsure, unfamiliar or broken input."""
+        if self.act is None:
+            raise AttributeError("No rule says when to act: see onesigma.threshold.")
+        act: list[bool] = self.act.tolist()  # type: ignore[attr-defined]
+        if self.contract is None or self.novelty is None:
+            return [SURE if yes else UNSURE for yes in act]
+        novelty, kept = self.novelty.tolist(), self.in_contract.tolist()  # type: ignore[attr-defined]
+        return [
+            SURE if yes else BROKEN if not whole else UNFAMILIAR if not odd >= NOVEL else UNSURE
+            for yes, whole, odd in zip(act, kept, novelty, strict=True)
+        ]
+
+    @property
+    def in_contract(self) -> Array:
+        """For each input, whether all of its channels are as ``fit`` knows them."""
+        if self.contract is None:
+            raise AttributeError("The model has no input contract: make it with onesigma.fit.")
+        kept: Array = (abs(self.contract) <= 1).all(1)  # type: ignore[arg-type, attr-defined]
+        return kept
 
     def _probabilities(self) -> Array:
         if self.probs is None:

@@ -16,7 +16,7 @@ from onesigma.errors import FileError, InputError
 from onesigma.graph.capture import shared_copy
 from onesigma.graph.eager import quicken
 from onesigma.graph.own import OwnNetwork
-from onesigma.prediction import OUTPUTS, Prediction, hide_rows
+from onesigma.prediction import GUARDED, OUTPUTS, Prediction, hide_rows
 from onesigma.report import Report
 from onesigma.rules.corrections import (
     Corrections,
@@ -26,6 +26,7 @@ from onesigma.rules.corrections import (
 )
 from onesigma.rules.forms import rules_for
 from onesigma.rules.table import RuleTable
+from onesigma.runtime.contract import Contract
 from onesigma.values.gaussian import Gaussian, Value
 
 # The captured network keeps this name inside the propagated one: its weights are "source.…" there.
@@ -44,6 +45,7 @@ class Settings:
 
     ``particles`` is how many rows with fixed masks stand for each input.
     ``input_names`` are those of inputs that the original takes by name; without, they go by place.
+    ``contract`` is what is known of the inputs: a network that has one also says ``novelty``.
     ``keep_answer`` promises that ``mean`` is the original network's own output, bit for bit.
     """
 
@@ -61,6 +63,8 @@ class Settings:
     keep_answer: bool = False
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None
+    contract: Contract | None = None
+    class_names: tuple[str, ...] = ()
 
     @property
     def rules(self) -> RuleTable:
@@ -85,10 +89,11 @@ class Settings:
         return tuple(getattr(torch, name) for name in self.input_dtypes)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = asdict(replace(self, corrections={}, abstain=None))
+        plain = asdict(replace(self, corrections={}, abstain=None, contract=None))
         return plain | {
             "corrections": encode_corrections(self.corrections),
             "abstain": None if self.abstain is None else self.abstain.to_dict(),
+            "contract": None if self.contract is None else self.contract.to_dict(),
         }
 
     @classmethod
@@ -99,14 +104,16 @@ class Settings:
                     f"it was converted with {name}={content[name]!r}, which was removed: make it "
                     "anew of the original model, with onesigma.fit"
                 )
-        heat, rule = content.get("temperature"), content.get("abstain")
-        values = {
+        heat, rule, terms = (content.get(n) for n in ("temperature", "abstain", "contract"))
+        values: dict[str, Any] = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
             "input_names": tuple(content.get("input_names", ())),
             "corrections": decode_corrections(content["corrections"]),
-            "temperature": None if heat is None else Temperature(float(heat["value"])),
+            "temperature": None if heat is None else Temperature(**heat),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
+            "contract": None if terms is None else Contract.from_dict(terms),
+            "class_names": tuple(content.get("class_names") or ()),
         }
         known = {name: value for name, value in content.items() if name not in _RETIRED}
         return cls(**{**known, **values})
@@ -159,7 +166,7 @@ class Converted(nn.Module):
 
     def name_outputs(self, outputs: Sequence[Tensor]) -> Prediction:
         """The outputs of ``network`` by name."""
-        names = OUTPUTS[self.settings.task]
+        names = OUTPUTS[self.settings.task] + (GUARDED if self.settings.contract else ())
         fields = dict(zip(names, outputs, strict=True))
         return Prediction(**fields, class_dim=self.settings.class_dim)
 
@@ -173,6 +180,12 @@ class Converted(nn.Module):
         if self.abstain is not None:
             prediction = replace(prediction, act=self.abstain(prediction))
         return prediction
+
+    def explain(self, prediction: Prediction) -> list[str]:
+        """A sentence for each input that breaks the contract, which names the channel; else ""."""
+        if self.settings.contract is None or prediction.contract is None:
+            raise InputError("The model has no input contract: make it with onesigma.fit.")
+        return self.settings.contract.explain(prediction.contract.detach().cpu().numpy())
 
     @torch.no_grad()
     def propagate(self, inputs: Sequence[Tensor], observer: Observer) -> None:
@@ -209,11 +222,15 @@ class Converted(nn.Module):
             raise InputError(f"A {self.settings.task} model has no classes for {what}s.")
 
     def with_changes(
-        self, *, report: Report | None = None, settings: Settings | None = None
+        self,
+        *,
+        report: Report | None = None,
+        settings: Settings | None = None,
+        network: fx.GraphModule | None = None,
     ) -> Converted:
         """A model of its own on the same weights: moving it does not move this one."""
         return Converted(
-            shared_copy(self.network),
+            shared_copy(network or self.network),
             shared_copy(self.source),
             report or self.report,
             settings or self.settings,

@@ -3,6 +3,7 @@
 1. Monte Carlo of the original teaches, on the inputs and on corrupted copies of them.
 2. Each form is judged on held-out inputs, clean and corrupted in ways it was not fitted on too.
 3. The cheapest that is as close to Monte Carlo as ``worth`` passes is kept; the report shows all.
+4. A guard learns what the inputs are like; labels, if there are any, add when to act.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from onesigma.calibration.distillation import (
     fit_particles,
     needs_particles,
 )
+from onesigma.calibration.guarding import Channels, with_guard
+from onesigma.calibration.labelled import Labelled, learn_from_labels
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
 from onesigma.conversion import convert, describe_inputs
@@ -42,11 +45,13 @@ from onesigma.converted import (
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.graph.capture import as_graph
 from onesigma.graph.prepare import prepare
+from onesigma.graph.wrap import Scaled
 from onesigma.importers.keras import as_module
 from onesigma.report import Candidate, Closeness, plain_report
 from onesigma.storage.stages import Stages
 from onesigma.version import __version__
 
+Scale = float | Sequence[float] | Tensor
 FEWEST = 40
 _MOST, _MOST_JUDGED = 2000, 120  # inputs to learn from, and to judge by; more are left alone
 ROWS, STEPS = 12000, 1500  # to learn from, copies included; steps of learning
@@ -75,6 +80,15 @@ def fit(
     budget: float | None = None,
     keep_answer: bool = False,
     corruptions: Sequence[Callable[[Tensor], Tensor]] = (),
+    labelled: Labelled | None = None,
+    groups: Tensor | None = None,
+    risk: float | None = None,
+    class_names: Sequence[str] = (),
+    channels: Sequence[str] | None = None,
+    units: Sequence[str] | None = None,
+    rate: float | None = None,
+    scaling: tuple[Scale, Scale] | None = None,
+    guard: bool = True,
     class_dim: int | None = None,
     seed: int = 0,
     resume: str | Path | None = None,
@@ -82,7 +96,7 @@ def fit(
 ) -> Converted:
     """Make a trained classifier say how sure it is, as cheaply as it can be done well.
 
-    No label; the model is not changed. It takes a minute or a few.
+    It needs no label; the model is not changed. It takes a minute or a few.
 
     Args:
         model: a trained network with dropout, returning logits (a final softmax is understood).
@@ -96,6 +110,18 @@ def fit(
         keep_answer: ``mean`` is the model's own answer bit for bit, and ``plain_probs`` its
             softmax, with the uncertainty beside them. That is further from Monte Carlo.
         corruptions: functions from inputs to corrupted ones, to learn from besides the built-in.
+        labelled: inputs that neither training nor ``unlabelled`` has, and their classes. One half
+            gives the probabilities a temperature, if that helps; the other half makes the rule.
+        groups: for each labelled input a number, such as that of a person: the rule then holds for
+            new people.
+        risk: the share of wrong answers to accept; with it, ``act`` says when to (``threshold``).
+        class_names: kept with the model.
+        channels: names of the input's channels, for what the guard says; default: numbers.
+        units: of the channels.
+        rate: of the input's series, in Hz.
+        scaling: mean and standard deviation of the inputs, as numbers, one for each channel or of
+            an input's shape. Inputs are then raw: the model takes (x − mean) / std of them.
+        guard: add ``novelty`` and the input ``contract``, learnt from ``unlabelled``.
         class_dim: dimension of the classes in the output; 1, or that of the final softmax.
         seed: of masks, corruptions and starts.
         resume: a folder that keeps what is finished. After an interruption, the same call goes on
@@ -107,6 +133,10 @@ def fit(
     """
     if worth < 1:
         raise InputError(f"worth={worth}: at least one pass.")
+    if risk is not None and labelled is None:
+        raise InputError("risk needs labelled inputs: labelled=(inputs, classes).")
+    if scaling is not None:
+        model = _scaled(model, unlabelled, scaling)
     plain = _plain(model, _first(unlabelled, 4), class_dim, output)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
@@ -121,7 +151,28 @@ def fit(
     if not keep_answer:
         moments = partial(_moments, model, plain, course, output)
         forms |= _more_forms(plain, course, moments)
-    return _try_in_turn(forms, course, worth, budget)
+    made = _try_in_turn(forms, course, worth, budget)
+    if guard:
+        about = Channels(channels, units, rate)
+        made = with_guard(made, tuple(x[:_MOST] for x in inputs), channels=about, seed=seed)
+    made = _named(made, class_names)
+    if labelled is None:
+        return made
+    return learn_from_labels(made, labelled, groups=groups, risk=risk, seed=seed)
+
+
+def _scaled(model: nn.Module, unlabelled: Inputs, scaling: tuple[Scale, Scale]) -> nn.Module:
+    if not isinstance(unlabelled, Tensor):
+        raise InputError("scaling is for models with one input, given as a tensor.")
+    return Scaled(as_module(model), *scaling, dims=unlabelled.dim())
+
+
+def _named(made: Converted, class_names: Sequence[str]) -> Converted:
+    classes = made.source.graph.output_node().args[0][0].meta["val"].shape[-1]  # type: ignore[index, union-attr]
+    if class_names and (isinstance(class_names, str) or len(class_names) != classes):
+        raise InputError(f"class_names: {classes} names are needed; got {class_names!r}.")
+    settings = replace(made.settings, class_names=tuple(map(str, class_names)))
+    return made.with_changes(settings=settings)
 
 
 def _more_forms(

@@ -17,6 +17,7 @@ OUTPUTS = {
     "classification": ("mean", "var", "probs", "entropy", "aleatoric", "epistemic"),
     "regression": ("mean", "var"),
 }
+GUARDED = ("contract", "novelty")  # what a guarded network says besides
 
 
 @dataclass(frozen=True, eq=False)

@@ -160,6 +160,8 @@ FITTED_ON: dict[str, Corruption] = {
     "turned axes": turned_axes,
     "reversed time": reversed_time,
 }
+# The same thing happens, and the sensor is another or worse: the label holds.
+LABEL_HOLDS = (noise, gain, channel_gain, offset, drift, dead_channels, stretched_time, turned_axes)
 JUDGED_ON: dict[str, Corruption] = {
     "noise": noise,
     "walk": walk,

@@ -16,6 +16,17 @@ independent draws of those below t, k of them wrong:
 The ranks j are fixed in advance; by the union bound all accepted cuts keep the promise at once
 with probability 1 − delta, so the largest may be taken (learn then test, Angelopoulos et al. 2021;
 the bound is Clopper and Pearson's, as in Geifman & El-Yaniv 2017).
+
+*New people* (``groups``). Inputs of one person are alike, so that people are the examples. With the
+loss Lᵍ(t) of each of G people, the share of their inputs that are acted on and answered wrongly:
+
+    t = sup { t : (Σᵍ Lᵍ(t) + 1) / (G + 1) ≤ risk }                    if G ≥ 1 / risk − 1, as above
+    t = sup { t : mean of Lᵍ(t) ≤ risk in 95 % of resamples of people }      with fewer people
+The second is a bootstrap: it holds as far as the few people stand for all.
+
+A rule that only compares would act on everything where mistakes are rarer than the risk. So t is at
+most the 99 % quantile of the scores, and an input that the guard finds unfamiliar or broken is not
+acted on. Both only lower the loss, at every t, so that the promises hold.
 """
 
 from __future__ import annotations
@@ -28,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from onesigma.answer import NOVEL
 from onesigma.errors import InputError
 
 if TYPE_CHECKING:  # a rule also serves where there is no PyTorch
@@ -38,6 +50,8 @@ if TYPE_CHECKING:  # a rule also serves where there is no PyTorch
 Scores = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 SCORES = ("entropy", "confidence", "epistemic")
+_CAP = 0.99  # of the examples' scores: nothing less sure than these is ever acted on
+_RESAMPLES, _CONFIDENCE = 1000, 0.95  # of people
 
 
 @dataclass(frozen=True)
@@ -46,12 +60,15 @@ class AbstainRule:
 
     Attributes:
         score: which uncertainty: "entropy", "confidence" (as 1 − confidence) or "epistemic".
-        threshold: act if the score is below it; ∞ always acts, −∞ never does.
+        threshold: act if the score is below it; −∞ never does.
         risk: the promised upper limit, see ``guarantee``.
         delta: None, or the chance left that the promise about the answers acted on fails.
         n: how many labelled examples it was fitted on.
         coverage: the share of them it acts on.
         observed_risk: what ``risk`` limits, measured on them.
+        novelty: inputs that are odder than this share of the known ones are not acted on, nor are
+            those that break the input contract; None if the model has no guard.
+        groups: how many people, or other groups, the examples are of; None if that was not said.
     """
 
     score: str
@@ -61,10 +78,12 @@ class AbstainRule:
     n: int
     coverage: float
     observed_risk: float
+    novelty: float | None = None
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         _require_known(self.score)
-        for name in ("risk", "delta"):
+        for name in ("risk", "delta", "novelty"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise InputError(f"{name}={value}: it is a share, between 0 and 1.")
@@ -73,7 +92,8 @@ class AbstainRule:
 
     def __call__(self, prediction: Prediction) -> Tensor:
         """True where the answer may be acted on. A score that is NaN abstains."""
-        return score_of(prediction, self.score) < self.threshold
+        act = score_of(prediction, self.score) < self.threshold
+        return act if self.novelty is None else act & is_familiar(prediction, self.novelty)
 
     @property
     def never_acts(self) -> bool:
@@ -90,6 +110,8 @@ class AbstainRule:
                 f"keep the risk within {100 * self.risk:.3g} %. It takes {more}, more risk, or "
                 "another score."
             )
+        if self.groups is not None:
+            return self._guarantee_for_people()
         if self.delta is None:
             return (
                 f"On average, at most {100 * self.risk:.3g} % of all inputs are acted on and "
@@ -100,11 +122,24 @@ class AbstainRule:
             f"the answers acted on are wrong, if new inputs are like the {self.n} of calibration."
         )
 
+    def _guarantee_for_people(self) -> str:
+        sure = self.groups is not None and self.groups >= fewest(self.risk, None)
+        how = (
+            "On average over new people"
+            if sure
+            else (f"In {100 * _CONFIDENCE:.0f} % of all resamples of the {self.groups} people")
+        )
+        return (
+            f"{how}, at most {100 * self.risk:.3g} % of a person's inputs are acted on and "
+            f"answered wrongly, if new people are like the {self.groups} of calibration."
+        )
+
     def __str__(self) -> str:
         score = "1 − confidence" if self.score == "confidence" else self.score
         of = "all inputs" if self.delta is None else "the answers acted on"
+        gate = "" if self.novelty is None else f", and the input is familiar (≥ {self.novelty:g})"
         return (
-            f"act if {score} < {self.threshold:.4g}, else abstain\n"
+            f"act if {score} < {self.threshold:.4g}{gate}, else abstain\n"
             f"on {self.n} labelled examples: acts on {100 * self.coverage:.1f} %, "
             f"wrongly on {100 * self.observed_risk:.1f} % of {of}\n{self.guarantee}"
         )
@@ -132,6 +167,13 @@ def score_of(prediction: Prediction, score: str) -> Tensor:
     return value
 
 
+def is_familiar(prediction: Prediction, novelty: float) -> Tensor:
+    """True where the guard finds nothing odd."""
+    if prediction.novelty is None:
+        raise InputError("The rule needs novelty: fit the model with onesigma.fit.")
+    return (prediction.novelty >= novelty) & prediction.in_contract
+
+
 def _require_known(score: str) -> None:
     if score not in SCORES:
         raise InputError(f"score={score!r}: choose one of {', '.join(SCORES)}.")
@@ -152,12 +194,14 @@ def threshold(
     score: str = "entropy",
     conditional: bool = False,
     delta: float = 0.1,
+    groups: Tensor | None = None,
 ) -> AbstainRule:
     """Find how much uncertainty to accept, from examples that training has not seen.
 
     By default ``risk`` limits the share of ALL inputs that are acted on and answered wrongly; with
     ``conditional``, the share of wrong answers among those acted on, which takes more examples.
-    If no threshold keeps the promise the rule always abstains, and says so.
+    If no threshold keeps the promise the rule always abstains, and says so. It never acts on input
+    that the model's guard finds unfamiliar or broken, nor on answers less sure than 99 of 100.
 
     Args:
         prediction: of the labelled inputs, by the model as it will be used.
@@ -166,6 +210,8 @@ def threshold(
         score: "entropy", "confidence" or "epistemic".
         conditional: limit the risk of the answers acted on.
         delta: with ``conditional``: the chance to accept that unlucky examples break the promise.
+        groups: for each input a number, such as that of a person: the promise is then for new
+            people, whose inputs are not like those of others.
     """
     from onesigma.decide.temperature import checked_labels
 
@@ -175,15 +221,31 @@ def threshold(
             f"threshold takes one label per input, but scores have shape {tuple(values.shape)}: "
             "positions of one input are not independent examples. Reduce them to one answer first."
         )
+    if groups is not None and (conditional or len(groups) != len(values)):
+        raise InputError("groups are one number for each input, and do not go with conditional.")
+    people = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     rule = AbstainRule(
-        score, -math.inf, risk, delta if conditional else None, len(values), 0.0, 0.0
+        *(score, -math.inf, risk, delta if conditional else None, len(values), 0.0, 0.0),
+        novelty=None if prediction.novelty is None else NOVEL,
+        groups=None if people is None else int(people.max()) + 1,
     )
     wrong = prediction.label != checked_labels(prediction.probs, labels, prediction.class_dim)
     scores, mistakes = values.double().cpu().numpy(), wrong.cpu().numpy()
     if not np.isfinite(scores).all():
         raise InputError(f"The {score} of some examples is not finite: look at those inputs first.")
-    cut = selective(scores, mistakes, risk, delta) if conditional else joint(scores, mistakes, risk)
-    rule = replace(rule, threshold=cut)
+    cap = float(np.quantile(scores, _CAP, method="higher"))
+    if rule.novelty is not None:  # what is never acted on has no score that is small enough
+        scores = np.where(is_familiar(prediction, NOVEL).cpu().numpy(), scores, math.inf)
+    if conditional:
+        cut = selective(scores, mistakes, risk, delta)
+    else:
+        cut = (
+            joint(scores, mistakes, risk)
+            if people is None
+            else over_people(scores, mistakes, risk, people)
+        )
+    # Room for the rounding of another runtime.
+    rule = replace(rule, threshold=min(cut, 1.001 * cap + 1e-6))
     acted = rule(prediction)
     mistaken = int((acted & wrong).sum())
     of = max(1, int(acted.sum())) if conditional else len(values)
@@ -199,12 +261,34 @@ def joint(scores: Scores, wrong: Flags, risk: float) -> float:
     mistakes = np.sort(scores[wrong])
     if len(mistakes) <= allowed:
         return math.inf
-    below = scores[scores < mistakes[allowed]]
-    if len(below) == 0:
-        return -math.inf
-    # Any smaller threshold keeps the promise too; in the middle of the gap another runtime's
-    # rounding does not change what was decided here.
-    return float((below.max() + mistakes[allowed]) / 2)
+    return _in_gap(scores, float(mistakes[allowed]))
+
+
+def _in_gap(scores: Scores, cut: float) -> float:
+    """A threshold below ``cut`` that decides alike; −∞ if no score is below it.
+
+    Any smaller threshold keeps the promise too; in the middle of the gap another runtime's
+    rounding does not change what was decided here.
+    """
+    below = scores[scores < cut]
+    return float((below.max() + cut) / 2) if len(below) else -math.inf
+
+
+def over_people(scores: Scores, wrong: Flags, risk: float, people: npt.NDArray[np.intp]) -> float:
+    """The threshold that limits the risk of a new person; ``people`` are numbered from 0."""
+    sizes = np.bincount(people)
+    count = len(sizes)
+    # The loss grows only where a mistake comes in, so that these are all the cuts there are.
+    cuts = np.append(np.unique(scores[wrong & np.isfinite(scores)]), math.inf)
+    acted = wrong & (scores[None, :] < cuts[:, None])
+    losses = np.stack([np.bincount(people, row, count) for row in acted]) / sizes
+    if count >= fewest(risk, None):
+        kept = (losses.sum(1) + 1) / (count + 1) <= risk
+    else:
+        drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+        means = losses[:, drawn].mean(2)
+        kept = np.quantile(means, _CONFIDENCE, axis=1) <= risk
+    return _in_gap(scores, float(cuts[kept].max())) if kept.any() else -math.inf
 
 
 def selective(scores: Scores, wrong: Flags, risk: float, delta: float) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from onesigma.errors import InputError, ModelError
@@ -53,6 +54,28 @@ class Network(nn.Module):
         if len(names) != 1:
             raise ModelError(_which(type(answer).__name__, found, self.output))
         return names[0], floats[names[0]]
+
+
+class Scaled(nn.Module):
+    """A model of standardised inputs as one of raw ones: (x − mean) / std comes first.
+
+    Mean and standard deviation are numbers, one for each channel, or of the shape of an input.
+    """
+
+    def __init__(self, model: nn.Module, mean: Any, std: Any, dims: int) -> None:
+        super().__init__()
+        self.model = model
+        for name, given in (("mean", mean), ("std", std)):
+            value = torch.as_tensor(given, dtype=torch.get_default_dtype()).detach().clone()
+            if value.dim() == 1 and dims > 2:  # one for each channel
+                value = value.reshape(-1, *[1] * (dims - 2))
+            self.register_buffer(name, value)
+        if not bool((self.get_buffer("std") > 0).all()):
+            raise InputError("scaling: every standard deviation must be above 0.")
+        self.train(model.training)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.model((x - self.get_buffer("mean")) / self.get_buffer("std"))
 
 
 def in_order(model: nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,256 @@
+"""The guard: how unlike the known inputs an input is, read off one pass. No labels.
+
+    statistics  of each channel over its positions: mean, and the logarithms of the variance, of the
+                largest squared deviation and of the mean squared step between neighbours
+    contract    where each of them lies between its bounds: −1 at the lowest known, 1 at the highest
+    features    statistics, logarithms of the mean size of a few layers' outputs, logits
+    D           = min over classes of −log of a normal density: one for the inputs of each
+                predicted class, with independent components along directions in which the
+                features of one class are not correlated
+    novelty     = sigmoid(max over lines of a − b D): the share of known inputs that are this odd
+
+Two lines follow a heavy tail: the first passes through the 50 and 90 % quantiles of D on held-out
+inputs, the second through those of 90 and 99 %. In a file that is a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from onesigma.runtime.contract import MEAN, STATISTICS, Contract, name_channels
+
+MOST_CHANNELS = 64  # of an input with several dimensions besides time; else its first alone
+_NUMBERS = 2200  # of the whitening: about 9 kB in a file
+_FEWEST = 5  # inputs of a predicted class that make a density of its own
+_SHRINK = 20  # as many inputs with the average variance are added to those of each class
+_TO_DIAGONAL = 0.05  # the share of a covariance that is taken as none
+# An empty window's variance is this share of the least that is known, so that it stands out.
+_TINY = 0.01
+_RARE = 0.001  # the quantile that is "the least"
+_LARGE = 1e15
+_MARGIN = 0.3  # of the known range, beyond its ends
+_LEVELS = (0.5, 0.1, 0.01)  # tail probabilities that the lines pass through
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an input is seen as channels with positions: (rows, channels, positions)."""
+
+    channels: int
+    positions: int
+
+    @staticmethod
+    def of(shape: Sequence[int], names: int | None = None) -> Layout:
+        """Of an input's shape without its rows; ``names`` is how many channels were named."""
+        if len(shape) < 2:
+            return Layout(math.prod(shape), 1)
+        whole = math.prod(shape[:-1])
+        first = names == shape[0] if names is not None else whole > MOST_CHANNELS
+        channels = shape[0] if first else whole
+        return Layout(channels, math.prod(shape) // channels)
+
+    def moments(self, x: Tensor) -> list[Tensor]:
+        """Means; and, where there are positions, variances, peaks and steps, these squared."""
+        seen = (self.channels, self.positions)
+        rows = x if x.shape[1:] == seen else x.reshape(-1, *seen)
+        mean = rows.mean(2)
+        if self.positions == 1:
+            return [mean]
+        apart = rows - mean.unsqueeze(2)
+        squares = apart * apart
+        step = rows[:, :, 1:] - rows[:, :, :-1]
+        return [mean, squares.mean(2), squares.amax(2), (step * step).mean(2)]
+
+
+class Guard(nn.Module):
+    """From inputs, outputs of layers and logits to ``contract`` and ``novelty``.
+
+    ``layouts`` are None for inputs that are no numbers to measure, ``signed`` says of each layer
+    whether its outputs can be negative.
+    """
+
+    def __init__(self, layouts: Sequence[Layout | None], signed: Sequence[bool]) -> None:
+        super().__init__()
+        self.layouts, self.signed = tuple(layouts), tuple(signed)
+        measured = [each for each in layouts if each is not None]
+        self.channels = sum(each.channels for each in measured)
+        series = all(each.positions > 1 for each in measured)
+        self.statistics = STATISTICS if series else (MEAN,)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.features(*tensors)
+        scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
+        contract = features.narrow(1, 0, len(scale)) * scale + shift
+        white = torch.addmm(self.get_buffer("origin"), features, self.get_buffer("whiten"))
+        both = torch.cat([white * white, white], 1)
+        lines = torch.addmm(self.get_buffer("constants"), both, self.get_buffer("forms"))
+        return contract, torch.sigmoid(lines.amax(1))
+
+    def features(self, *tensors: Tensor) -> Tensor:
+        """The statistics of the inputs first; then the sizes of layers, then the logits."""
+        return self.join(*self.measure(*tensors))
+
+    def measure(self, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Means of the channels, all that is compared by its logarithm, and the logits."""
+        count = len(self.layouts)
+        pairs = zip(self.layouts, tensors[:count], strict=True)
+        seen = [each.moments(x) for each, x in pairs if each is not None]
+        layers = zip(tensors[count:-1], self.signed, strict=True)
+        sizes = [
+            (h.abs() if signed else h).flatten(1).mean(1, keepdim=True) for h, signed in layers
+        ]
+        # Of all inputs the variances, then the peaks, then the steps.
+        squares = [each[k] for k in (1, 2, 3) for each in seen if len(each) > k]
+        return _cat([each[0] for each in seen]), _cat([*squares, *sizes]), tensors[-1]
+
+    def join(self, means: Tensor, positive: Tensor, logits: Tensor) -> Tensor:
+        logs = (positive + self.get_buffer("tiny")).log()
+        # So that the squares of squares stay numbers.
+        return torch.cat([means, logs, logits], 1).clamp(-_LARGE, _LARGE)
+
+    @torch.no_grad()
+    def learn(
+        self, means: Tensor, positive: Tensor, logits: Tensor, folds: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Learn from what ``measure`` returns of known inputs; returns bounds of the statistics.
+
+        ``folds`` has a number for each row: the tail is that of rows whose fold was left out.
+        """
+        least = positive.quantile(_RARE, 0)
+        tiny = _TINY * torch.where(least > 0, least, positive.mean(0))
+        self.register_buffer("tiny", tiny.clamp(min=1e-20))
+        features = self.join(means, positive, logits)
+        compared = features[:, : self.channels * len(self.statistics)]
+        low, high = _bounds(compared, self.channels)
+        self.register_buffer("scale", 2 / (high - low))
+        self.register_buffer("shift", -(high + low) / (high - low))
+        self._learn_density(features.double(), logits.argmax(1), folds)
+        return low, high
+
+    def _learn_density(self, features: Tensor, labels: Tensor, folds: Tensor) -> None:
+        parts = [folds == fold for fold in sorted({*folds.tolist()})]
+        odd = torch.cat([_Density.of(features[~p], labels[~p])(features[p]) for p in parts])
+        density, lines = _Density.of(features, labels), _tail_lines(odd)
+        # −D of each class is a sum of squares, of products and a constant; so is each line.
+        forms = [slope * density.forms for _, slope in lines]
+        constants = [level + slope * density.constants for level, slope in lines]
+        values = {
+            "whiten": density.whiten,
+            "origin": density.origin,
+            "forms": torch.cat(forms, 1),
+            "constants": torch.cat(constants),
+        }
+        for name, value in values.items():
+            self.register_buffer(name, value.float())
+
+
+@dataclass(frozen=True)
+class _Density:
+    """−D for each class as [w², w] @ forms + constants, w = features @ whiten + origin."""
+
+    whiten: Tensor
+    origin: Tensor
+    forms: Tensor
+    constants: Tensor
+
+    @staticmethod
+    def of(features: Tensor, labels: Tensor) -> _Density:
+        mean, std = features.mean(0), features.std(0, correction=0)
+        std = std + 1e-3 * std.mean() + 1e-9  # what never varied must not weigh without limit
+        scaled = (features - mean) / std
+        groups = [labels == label for label in sorted({*labels.tolist()})]
+        groups = [rows for rows in groups if int(rows.sum()) >= _FEWEST] or [labels == labels]
+        whiten = _whitening(scaled, groups) / std.unsqueeze(1)
+        origin = -mean @ whiten
+        white = features @ whiten + origin
+        each = [_component(white[rows], len(white)) for rows in groups]
+        forms, constants = zip(*each, strict=True)
+        return _Density(whiten, origin, torch.stack(forms, 1), torch.stack(constants))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """D of each row."""
+        white = features @ self.whiten + self.origin
+        return -(torch.cat([white * white, white], 1) @ self.forms + self.constants).amax(1)
+
+
+def _whitening(scaled: Tensor, groups: Sequence[Tensor]) -> Tensor:
+    """Directions in which the features of one class vary by 1 and are not correlated.
+
+    As many as there is room for, those first that tell most: along which all inputs vary most,
+    compared with those of one class.
+    """
+    within = torch.zeros(scaled.shape[1], scaled.shape[1]).to(scaled)
+    for rows in groups:
+        apart = scaled[rows] - scaled[rows].mean(0)
+        within += apart.T @ apart / len(scaled)
+    within = (1 - _TO_DIAGONAL) * within + _TO_DIAGONAL * within.diagonal().diag()
+    sizes, directions = torch.linalg.eigh(within + 1e-6 * torch.eye(len(within)).to(scaled))
+    whiten = directions / sizes.sqrt()
+    kept = max(1, _NUMBERS // len(within))
+    telling = (scaled @ whiten).var(0).argsort(descending=True)
+    chosen: Tensor = whiten[:, telling[:kept]]
+    return chosen
+
+
+def _component(rows: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """The logarithm of a normal density, times its share: weights of squares and values, rest."""
+    mean, count = rows.mean(0), len(rows)
+    var = (count * rows.var(0, correction=0) + _SHRINK) / (count + _SHRINK)
+    rest = math.log(count / total) - 0.5 * (mean * mean / var + var.log()).sum()
+    return torch.cat([-0.5 / var, mean / var]), rest
+
+
+def _bounds(statistics: Tensor, means: int) -> tuple[Tensor, Tensor]:
+    """The least and the most that is known of each statistic, with a margin."""
+    low, high = statistics.amin(0), statistics.amax(0)
+    span = high - low
+    margin = _MARGIN * span
+    # A factor of 10 in a variance, at most; and something even where a channel never varied.
+    margin[means:] = margin[means:].clamp(math.log(2), math.log(10))
+    margin[:means] = margin[:means].clamp(min=float(0.02 * span[:means].mean()) + 1e-6)
+    return low - margin, high + margin
+
+
+def _tail_lines(odd: Tensor) -> list[tuple[float, float]]:
+    """Lines a − b D, as (a, b), whose maximum is the logit of the tail probability."""
+    half, tenth, hundredth = (float(odd.quantile(1 - level)) for level in _LEVELS)
+    logits = [math.log(level / (1 - level)) for level in _LEVELS]
+    first = (logits[0] - logits[1]) / max(tenth - half, 1e-6)
+    last = (logits[1] - logits[2]) / max(hundredth - tenth, 1e-6)
+    slopes = [first, last] if last < first else [last]
+    return [(logits[1] + slope * tenth, slope) for slope in slopes]
+
+
+def make_contract(
+    guard: Guard,
+    bounds: tuple[Tensor, Tensor],
+    *,
+    channels: Sequence[str] | None = None,
+    units: Sequence[str] | None = None,
+    window: int | None = None,
+    rate: float | None = None,
+) -> Contract:
+    """The bounds in the units of the channels."""
+    count, names = guard.channels, guard.statistics
+    low, high = (
+        {
+            name: tuple(_value(name, float(bound)) for bound in side[k * count : (k + 1) * count])
+            for k, name in enumerate(names)
+        }
+        for side in bounds
+    )
+    return Contract(name_channels(count, channels), low, high, tuple(units or ()), window, rate)
+
+
+def _value(name: str, bound: float) -> float:
+    return bound if name == MEAN else math.exp(bound / 2)
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor:
+    """Side by side; one alone as it is, which is an op less."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)

@@ -1,0 +1,160 @@
+"""The input contract: what is known of each channel, and words for what an input breaks.
+
+The graph itself compares: it returns, for each statistic of each channel, where that lies between
+what is known, −1 at the lowest and 1 at the highest (``decide.guard``). Here these numbers become
+values again, and a sentence that names the channel. Needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onesigma.errors import InputError
+
+# Of a channel over a window; all but the first are compared by their logarithms.
+MEAN, SPREAD, PEAK, STEP = "mean", "std", "peak", "step"
+STATISTICS = (MEAN, SPREAD, PEAK, STEP)
+_DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What is known of the inputs, learnt by ``fit``.
+
+    Attributes:
+        channels: their names, those of several inputs one after the other.
+        low, high: for each of ``statistics`` the least and the most that is known of each channel,
+            with a margin. ``std``, ``peak`` (the largest distance from the mean) and ``step``
+            (the root mean square of differences between neighbours) are in units of the channel.
+        units: of each channel, if they were given.
+        window: instants in one input, if it is a series.
+        rate: of the series, in Hz, if it was given.
+    """
+
+    channels: tuple[str, ...]
+    low: Mapping[str, tuple[float, ...]]
+    high: Mapping[str, tuple[float, ...]]
+    units: tuple[str, ...] = ()
+    window: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.channels)
+        if self.units and len(self.units) != count:
+            raise InputError(f"{len(self.units)} units for {count} channels.")
+        for bounds in (self.low, self.high):
+            if any(name not in STATISTICS or len(bounds[name]) != count for name in bounds):
+                raise InputError("The bounds of a contract are one for each channel.")
+        if [*self.low] != [*self.high] or not self.low:
+            raise InputError("A contract has lower and upper bounds of the same statistics.")
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Those that it knows, in order; an input of single values has only means."""
+        return tuple(self.low)
+
+    def values(self, places: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """From places between the bounds to values: (inputs, statistics, channels)."""
+        count = len(self.channels)
+        given = np.asarray(places, np.float64)
+        found = np.empty((given.size // (count * len(self.low)), len(self.low), count))
+        given = given.reshape(found.shape)
+        for k, name in enumerate(self.low):
+            low, high = (_scale(name, np.asarray(b[name])) for b in (self.low, self.high))
+            found[:, k] = (high + low) / 2 + given[:, k] * (high - low) / 2
+            if name != MEAN:
+                found[:, k] = np.exp(found[:, k].clip(-700, 700))
+        return found
+
+    def explain(self, places: npt.ArrayLike) -> list[str]:
+        """A sentence for each input; empty if it keeps the contract."""
+        given = np.asarray(places, np.float64)
+        return [
+            "" if bool((np.abs(row) <= 1).all()) else self._sentence(row)
+            for row in given.reshape(-1, len(self.channels) * len(self.low))
+        ]
+
+    def _sentence(self, row: npt.NDArray[np.float64]) -> str:
+        if not np.isfinite(row).all():
+            return "not a number: the input holds NaN or infinity"
+        values = self.values(row)[0]
+        worst = int(np.abs(row).argmax())
+        statistic, channel = divmod(worst, len(self.channels))
+        name = self.statistics[statistic]
+        low, high = self.low[name][channel], self.high[name][channel]
+        unit = f" {self.units[channel]}" if self.units else ""
+        shown = f"{_round(values[statistic, channel])}{unit}"
+        guess = self._guess(name, channel, values)
+        return (
+            f"channel {self.channels[channel]}: {name} {shown}, known {_round(low)} … "
+            f"{_round(high)}{f': {guess}?' if guess else ''}"
+        )
+
+    def _guess(self, name: str, channel: int, values: npt.NDArray[np.float64]) -> str:
+        """What may have happened; "" if nothing common fits."""
+        value = float(values[self.statistics.index(name), channel])
+        low, high = self.low[name][channel], self.high[name][channel]
+        if name != MEAN and value < low:
+            return "flat line"
+        if SPREAD in self.low:
+            spread = values[self.statistics.index(SPREAD), channel]
+            if spread < self.low[SPREAD][channel]:
+                return "stuck or saturated"
+        other = self._swapped_with(channel, values)
+        if other is not None:
+            return f"swapped with {self.channels[other]}"
+        return "other units" if abs(value) > 2 * max(abs(low), abs(high)) else ""
+
+    def _swapped_with(self, channel: int, values: npt.NDArray[np.float64]) -> int | None:
+        """Another channel, if each of the two would keep the other's bounds."""
+        for other in range(len(self.channels)):
+            crossed = ((channel, other), (other, channel))
+            if other != channel and all(self._keeps(values[:, a], b) for a, b in crossed):
+                return other
+        return None
+
+    def _keeps(self, values: npt.NDArray[np.float64], channel: int) -> bool:
+        bounds = zip(values, self.low.values(), self.high.values(), strict=True)
+        return all(low[channel] <= value <= high[channel] for value, low, high in bounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Contract:
+        low, high = (
+            {str(name): tuple(map(float, values)) for name, values in content[side].items()}
+            for side in ("low", "high")
+        )
+        window, rate = content.get("window"), content.get("rate")
+        return cls(
+            tuple(map(str, content["channels"])),
+            low,
+            high,
+            tuple(map(str, content.get("units", ()))),
+            None if window is None else int(window),
+            None if rate is None else float(rate),
+        )
+
+
+def _scale(name: str, bound: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return bound if name == MEAN else np.log(bound)
+
+
+def _round(value: float) -> str:
+    return f"{value:.{_DIGITS}g}" if math.isfinite(value) else str(value)
+
+
+def name_channels(count: int, names: Sequence[str] | None) -> tuple[str, ...]:
+    """The names that were given, or numbers."""
+    if names is None:
+        return tuple(str(k) for k in range(count))
+    if isinstance(names, str) or len(names) != count:
+        raise InputError(f"channels: {count} names are needed, one for each; got {names!r}.")
+    return tuple(map(str, names))
