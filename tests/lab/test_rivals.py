@@ -103,8 +103,14 @@ def test_training_is_read_with_the_layer_that_ran_last():
 
 @pytest.mark.parametrize(
     "after",
-    [nn.Softmax(1), nn.ReLU(inplace=True), lambda z: (z, z), lambda z: z[:, :2], lambda z: z + 0.1],
-    ids=["softmax", "in place", "tuple", "fewer", "shifted"],
+    [
+        nn.Softmax(1),
+        nn.ReLU(inplace=True),
+        lambda z: (z, z),
+        lambda z: z[:, :2],
+        lambda z: z * 1.002,
+    ],
+    ids=["softmax", "in place", "tuple", "fewer", "scaled"],
 )
 def test_an_output_that_is_not_the_last_layers_is_refused(after):
     torch.manual_seed(0)
@@ -144,6 +150,10 @@ def test_k_nearest_is_that_of_scikit_learn(known, asked, k):
 def test_k_nearest_of_zeros_and_of_too_few(known):
     zeros = Activations(np.zeros((2, WIDTH)), np.zeros((2, CLASSES)))
     assert rivals.k_nearest(*known)(zeros) == pytest.approx([1, 1])
+    # Among the training features, zeros are 1 away from all others: nearer than a right angle.
+    bank = Activations(np.array([[0.0, 0], [0.3, np.sqrt(0.91)]]), np.zeros((2, 2)))
+    asked = Activations(np.array([[2.0, 0]]), np.zeros((1, 2)))
+    assert rivals.k_nearest(bank, [0, 1], k=1)(asked) == pytest.approx([1])
     with pytest.raises(ValueError, match=r"within 1\.\.240"):
         rivals.k_nearest(*known, k=241)
 
@@ -169,11 +179,12 @@ def test_mahalanobis_leaves_out_directions_without_variance(known, asked):
     train, labels = known
     expected = rivals.mahalanobis(train, labels)(asked)
     # Two features more: one that is always off in training, and one that is the sum of two others.
-    # The sum is rounded as a network would, so that its variance is not quite none.
+    # The features are rounded as a network does and far from 0, so there is some variance left.
     turn = np.hstack([np.eye(WIDTH), np.zeros((WIDTH, 1)), np.eye(WIDTH)[:, :2].sum(1)[:, None]])
 
     def wider(features):
-        return Activations((features @ turn).astype(np.float32).astype(np.float64), train.logits)
+        rounded = ((features + 100) @ turn).astype(np.float32)
+        return Activations(rounded.astype(np.float64), train.logits)
 
     score = rivals.mahalanobis(wider(train.features), labels)
     assert score(wider(asked.features)) == pytest.approx(expected, rel=1e-4)
@@ -181,6 +192,14 @@ def test_mahalanobis_leaves_out_directions_without_variance(known, asked):
     off[WIDTH] = 5
     foreign = Activations(wider(asked.features).features + off, asked.logits)
     assert score(foreign) == pytest.approx(expected, rel=1e-4)
+
+
+def test_mahalanobis_does_not_depend_on_units(known, asked):
+    train, labels = known
+    units = np.logspace(-4, 0, WIDTH)
+    narrow, other = (Activations(a.features * units, a.logits) for a in (train, asked))
+    expected = rivals.mahalanobis(train, labels)(asked)
+    assert rivals.mahalanobis(narrow, labels)(other) == pytest.approx(expected, rel=1e-3)
 
 
 def test_labels_must_fit(known):

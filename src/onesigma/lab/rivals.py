@@ -192,7 +192,7 @@ def mahalanobis(train: Activations, labels: npt.ArrayLike) -> Score:
     groups = _by_class(train, labels)
     centred = np.concatenate([rows - rows.mean(axis=0) for rows in groups])
     values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
-    kept = _is_variance(values)
+    kept = values > _rounding(train)
     whiten = vectors[:, kept] / np.sqrt(values[kept])
     means = [rows.mean(axis=0) @ whiten for rows in groups]
 
@@ -211,9 +211,9 @@ def _by_class(train: Activations, labels: npt.ArrayLike) -> list[FloatArray]:
     return [train.features[classes == one] for one in np.unique(classes)]
 
 
-def _is_variance(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which eigenvalues of a covariance are more than rounding; features come from float32."""
-    return np.asarray(values > values.max() * len(values) * np.finfo(np.float32).eps ** 2)
+def _rounding(train: Activations) -> float:
+    """The most that float32, in which networks run, adds to an eigenvalue of the covariance."""
+    return float(np.finfo(np.float32).eps ** 2 * _squared_length(train.features).mean())
 
 
 def _squared_length(rows: FloatArray) -> FloatArray:
@@ -225,9 +225,10 @@ def vim(train: Activations, weight: FloatArray, bias: FloatArray | None) -> Scor
     width = weight.shape[1]
     origin = np.zeros(width) if bias is None else -np.linalg.pinv(weight) @ bias
     moved = train.features - origin
-    values, vectors = np.linalg.eigh(moved.T @ moved)
+    values, vectors = np.linalg.eigh(moved.T @ moved / len(moved))
     # Ascending order: the principal space is at the end.
-    residual = vectors[:, : width - _principal_dimension(width, int(_is_variance(values).sum()))]
+    rank = int(np.sum(values > _rounding(train)))
+    residual = vectors[:, : width - _principal_dimension(width, rank)]
 
     def lengths(features: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.norm((features - origin) @ residual, axis=1))
