@@ -3,6 +3,7 @@
 Its parts stand in one order, and each may import only those before it:
 
     spotting           how well a score finds wrong answers and foreign input
+    rivals             scores of foreign input from other papers, fitted on plain networks
     c_verify           compile what the C exporter writes, and run it here or emulated
     networks           the networks that are trained and measured here
     deployed_networks  those of other papers, as they run on devices
