@@ -32,7 +32,7 @@ ORDER = [
 ]
 # On top of everything. Only the command line imports the laboratory, and lazily.
 TOP = {"__init__", "lab", "cli"}
-LIBRARIES = {"matplotlib": {"lab"}, "seglearn": {"lab"}, "tqdm": {"lab", "command"}}
+LIBRARIES = {"matplotlib": {"lab", "decide"}, "seglearn": {"lab"}, "tqdm": {"lab", "command"}}
 
 
 def room(path: Path) -> str:

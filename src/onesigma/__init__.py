@@ -25,6 +25,8 @@ if _TYPE_CHECKING:
     from onesigma.calibration.comparison import audit as audit
     from onesigma.conversion import convert as convert
     from onesigma.converted import Converted as Converted
+    from onesigma.decide.monitor import Monitor as Monitor
+    from onesigma.decide.reference import Reference as Reference
     from onesigma.decide.temperature import Temperature as Temperature
     from onesigma.decide.temperature import fit_temperature as fit_temperature
     from onesigma.decide.threshold import AbstainRule as AbstainRule
@@ -41,8 +43,8 @@ if _TYPE_CHECKING:
     from onesigma.storage.model_file import save as save
     from onesigma.values.gaussian import Gaussian as Gaussian
 
-# Imported on first use, because all of these import PyTorch, and a device that only runs exported
-# models (``onesigma.runtime``) has none.
+# Imported on first use, because nearly all of these import PyTorch, and a device that only runs
+# exported models (``onesigma.runtime``) has none.
 _HOMES = {
     "AbstainRule": "decide.threshold",
     "Assumption": "rules",
@@ -51,7 +53,9 @@ _HOMES = {
     "Ensemble": "baselines.ensemble",
     "Gaussian": "values.gaussian",
     "McDropout": "baselines.mc_dropout",
+    "Monitor": "decide.monitor",
     "Prediction": "prediction",
+    "Reference": "decide.reference",
     "Report": "report",
     "Temperature": "decide.temperature",
     "audit": "calibration.comparison",

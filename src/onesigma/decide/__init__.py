@@ -1,1 +1,1 @@
-"""What labels teach after training: a temperature, and when to act."""
+"""What follows from the answers: a temperature, when to act, and whether the inputs drift."""

@@ -1,0 +1,156 @@
+"""``Reference``: what a model says of known inputs, in a few numbers, with their own uncertainty.
+
+A stream is watched by scores s, where more is more unusual. Of n known inputs, let t be the one
+with c others above it. How many of all known inputs lie above t was estimated from n, so it is
+replaced by its upper limit: whatever the distribution, ties included,
+
+    P(s > t) ≤ u   with confidence 1 − d,   where   P(Binomial(n, u) ≤ c) = d
+(Clopper and Pearson; for a rank fixed in advance P(s > t) is at most Beta(c + 1, n − c)). The
+doubt of 5 % is shared by all limits, so that all of them hold at once with 95 % confidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onesigma.errors import InputError
+
+Values = npt.NDArray[np.float64]
+Tail = tuple[tuple[float, float], ...]  # (t, u), the most unusual first
+LEVELS = (0.0, 0.01, 0.03, 0.1, 0.25, 0.5)  # shares of known inputs above t
+DOUBT = 0.05
+ODD = 0.01  # an input of less novelty is called odd
+SHOWN = {"novelty": f"novelty below {ODD:g}", "entropy": "mean entropy", "abstained": "abstained"}
+STREAMS = ("novelty", "high entropy", "low entropy", "abstained")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What ``Monitor`` compares with; made by ``Reference.learn``, about 1 kB as JSON.
+
+    Attributes:
+        n: how many known inputs it was learnt from.
+        known: of them: the share with a novelty below 0.01, the mean entropy, the share abstained.
+        tails: for each stream, thresholds and the upper limits of the shares beyond them.
+    """
+
+    n: int
+    known: Mapping[str, float]
+    tails: Mapping[str, Tail]
+
+    def __post_init__(self) -> None:
+        if type(self.n) is not int or self.n < 1:
+            raise InputError(f"n={self.n!r}: a reference is learnt from one input or more.")
+        if not self.tails or not {*self.tails} <= {*STREAMS} or not {*self.known} <= {*SHOWN}:
+            raise InputError(f"A reference has tails of {', '.join(STREAMS)}, at least of one.")
+        for name, tail in self.tails.items():
+            t, u = np.array(tail, dtype=float).reshape(-1, 2).T
+            ordered = (np.diff(t) <= 0).all() and (np.diff(u) > 0).all() and len(u)
+            if not (np.isfinite(t).all() and ordered and u[0] > 0 and u[-1] < 1):
+                raise InputError(f"The tail of {name} is damaged: learn the reference again.")
+        if not all(math.isfinite(value) for value in self.known.values()):
+            raise InputError("A reference holds finite numbers.")
+
+    @classmethod
+    def learn(cls, prediction: Any) -> Reference:
+        """Learn it from the answers to inputs that are known, independent, and new to the model.
+
+        Args:
+            prediction: what the model says of them, from the runtime that will be watched. Of
+                ``novelty``, ``entropy`` and ``act``, those that it has are used.
+        """
+        values = read(prediction)
+        values = {name: each[usable(values)] for name, each in values.items()}
+        n = len(next(iter(values.values())))
+        if n == 0:
+            raise InputError("None of the inputs has a finite answer: there is nothing to learn.")
+        each = scores(values)
+        found = {name: _tail(name, score, DOUBT / len(each)) for name, score in each.items()}
+        known = {name: float(column.mean()) for name, column in shown(values).items()}
+        return cls(n, known, {name: tail for name, tail in found.items() if tail})
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Reference:
+        try:
+            tails = {
+                name: tuple((float(t), float(u)) for t, u in tail)
+                for name, tail in content["tails"].items()
+            }
+            known = {name: float(value) for name, value in content["known"].items()}
+            return cls(content["n"], known, tails)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"This is no reference of a monitor: {error!r}.") from error
+
+
+def read(prediction: Any) -> dict[str, Values]:
+    """Novelty, entropy and abstentions, those that there are, as arrays of one number per input."""
+    found = {}
+    for name in ("novelty", "entropy", "act"):
+        value = getattr(prediction, name, None)
+        if value is None:
+            continue
+        if hasattr(value, "detach"):  # a tensor, of any device and dtype
+            value = value.detach().cpu().double()
+        found[name] = np.asarray(value, dtype=np.float64)
+        if found[name].ndim != 1:
+            raise InputError(
+                f"A monitor takes one number per input, but {name} has shape {found[name].shape}: "
+                "positions of one input are not independent. Reduce them to one answer first."
+            )
+    if len({len(value) for value in found.values()}) != 1:
+        raise InputError("A monitor takes novelty, entropy or act, of the same length each.")
+    if "act" in found:
+        found["abstained"] = 1 - found.pop("act")
+    return found
+
+
+def usable(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
+    """False where a value is NaN or infinite: so are those of an invalid input."""
+    return np.asarray(np.isfinite(np.stack([*values.values()])).all(0))
+
+
+def scores(values: Mapping[str, Values]) -> dict[str, Values]:
+    """What is watched: more is more unusual."""
+    signs = {"novelty": ("novelty", -1), "high entropy": ("entropy", 1)}
+    signs |= {"low entropy": ("entropy", -1), "abstained": ("abstained", 1)}
+    return {name: sign * values[of] for name, (of, sign) in signs.items() if of in values}
+
+
+def shown(values: Mapping[str, Values]) -> dict[str, Values]:
+    """What is averaged for the reader."""
+    odd = {"novelty": (values["novelty"] < ODD).astype(float)} if "novelty" in values else {}
+    return {**values, **odd}
+
+
+def _tail(name: str, score: Values, doubt: float) -> Tail:
+    n = len(score)
+    if name == "abstained":  # the one event is given: it is counted
+        limit = upper_limit(int(score.sum()), n, doubt)
+        return ((0.0, limit),) if limit < 1 else ()
+    ranks, ordered = sorted({int(level * n) for level in LEVELS}), np.sort(score)[::-1]
+    limits = [upper_limit(rank, n, doubt / len(ranks)) for rank in ranks]
+    return tuple((float(ordered[r]), u) for r, u in zip(ranks, limits, strict=True) if u < 1)
+
+
+def upper_limit(count: int, n: int, doubt: float) -> float:
+    """The largest share that still gives at most ``count`` of ``n`` with probability ``doubt``."""
+    if count >= n:
+        return 1.0
+    i = np.arange(1, count + 1)
+    choices = np.concatenate([[0.0], np.log((n - i + 1) / i).cumsum()])
+    i, low, high = np.arange(count + 1), count / n, 1.0
+    while high - low > 1e-6 * high:
+        p = (low + high) / 2
+        chance = np.exp(choices + i * math.log(p) + (n - i) * math.log1p(-p)).sum()
+        low, high = (p, high) if chance > doubt else (low, p)
+    return float(f"{high:.7g}")  # short in JSON
