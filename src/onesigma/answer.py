@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 Array = TypeVar("Array")
 # An input is unfamiliar if fewer than this share of the known inputs are as odd.
-NOVEL = 0.01
+NOVEL = 0.02
 SURE, UNSURE, UNFAMILIAR, BROKEN = "sure", "unsure", "unfamiliar", "broken input"
 
 
@@ -68,10 +68,12 @@ class Answer(Generic[Array]):
     @property
     def in_contract(self) -> Array:
         """For each input, whether all of its channels are as ``fit`` knows them."""
+        raise NotImplementedError
+
+    def _places(self) -> Array:
         if self.contract is None:
             raise AttributeError("The model has no input contract: make it with onesigma.fit.")
-        kept: Array = (abs(self.contract) <= 1).all(1)  # type: ignore[arg-type, attr-defined]
-        return kept
+        return self.contract
 
     def _probabilities(self) -> Array:
         if self.probs is None:

@@ -182,10 +182,10 @@ class Converted(nn.Module):
         return prediction
 
     def explain(self, prediction: Prediction) -> list[str]:
-        """A sentence for each input that breaks the contract, which names the channel; else ""."""
-        if self.settings.contract is None or prediction.contract is None:
+        """For each input that is broken or unfamiliar, what is odd about which channel; else ""."""
+        if self.settings.contract is None:
             raise InputError("The model has no input contract: make it with onesigma.fit.")
-        return self.settings.contract.explain(prediction.contract.detach().cpu().numpy())
+        return self.settings.contract.explain(prediction.detach())
 
     @torch.no_grad()
     def propagate(self, inputs: Sequence[Tensor], observer: Observer) -> None:

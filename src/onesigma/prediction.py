@@ -44,6 +44,16 @@ class Prediction(Answer[Tensor]):
         """The probability of the most probable class."""
         return self._probabilities().amax(self.class_dim)
 
+    @property
+    def in_contract(self) -> Tensor:
+        """For each input, whether all of its channels are as ``fit`` knows them."""
+        return self._places().abs().amax(1) <= 1
+
+    def detach(self) -> Prediction:
+        """On the CPU and without gradients, as numpy takes it."""
+        arrays = {name: value.detach().cpu() for name, value in self.arrays().items()}
+        return Prediction(**arrays, class_dim=self.class_dim)
+
     @staticmethod
     def cat(predictions: Sequence[Prediction]) -> Prediction:
         """Join the predictions of several batches."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from onesigma.converted import Converted
-from onesigma.decide.guard import Guard, Layout, make_contract
+from onesigma.decide.guard import Guard, Layout, Measured, make_contract
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
 
@@ -57,23 +57,22 @@ def with_guard(
         note = "no guard: none of the inputs is of floating point"
         notes = (*converted.report.notes, note)
         return converted.with_changes(report=replace(converted.report, notes=notes))
-    layers = _choose_layers(network, known)
-    looking = _looking(network, layers)
-    guard = Guard(layouts, [True] * len(layers))
-    measured, lowest = _measure(looking, guard, known)
-    guard.signed = tuple(low < 0 for low in lowest)
-    bounds = guard.learn(*measured, folds=_folds(len(known[0]), groups, seed))
+    layer = _first_layer(network, known)
+    looking = _looking(network, layer)
+    measured, lowest = _measure(looking, Guard(layouts), known)
+    guard = Guard(layouts, signed=lowest < 0)
+    bounds = guard.learn(measured, _folds(len(known[0]), groups, seed))
     window = known[0].shape[-1] if known[0].dim() > 2 else None
     contract = make_contract(
         *(guard, bounds), channels=given.names, units=given.units, window=window, rate=given.rate
     )
     few = tuple(x[:_FEW] for x in known)
     with torch.no_grad():
-        logits, *outputs = looking(*few)
+        logits, output = looking(*few)
     dynamic = converted.settings.dynamic_batch
-    behind = as_graph(guard, (*few, *outputs, logits), dynamic=dynamic)
+    behind = as_graph(guard, (*few, output, logits), dynamic=dynamic)
     inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
-    guarded = append(network, behind, [*inputs, *layers, _logits(network)], "guard")
+    guarded = append(network, behind, [*inputs, layer, _logits(network)], "guard")
     settings = replace(converted.settings, contract=contract)
     return converted.with_changes(network=guarded, settings=settings)
 
@@ -83,16 +82,12 @@ def _logits(network: fx.GraphModule) -> fx.Node:
     return first
 
 
-def _choose_layers(network: fx.GraphModule, known: Sequence[Tensor]) -> list[fx.Node]:
-    """The first, one in the middle and the last of those with a row for each input.
-
-    Of what bends and has positions, else of what there is.
-    """
+def _first_layer(network: fx.GraphModule, known: Sequence[Tensor]) -> fx.Node:
+    """The first that has a row for each input: of what bends and has positions, else of all."""
     found = _Shapes(network).of(*(x[:_FEW] for x in known))
     rows = [n for n, shape in found.items() if len(shape) > 1 and shape[0] == _FEW]
     bends = [n for n in rows if n.target in _BENDS]
-    usable = [n for n in bends if len(found[n]) > 2] or bends or rows
-    return [usable[place] for place in sorted({0, len(usable) // 2, len(usable) - 1})]
+    return [*(n for n in bends if len(found[n]) > 2), *bends, *rows][0]
 
 
 class _Shapes(fx.Interpreter):
@@ -111,11 +106,11 @@ class _Shapes(fx.Interpreter):
         return value
 
 
-def _looking(network: fx.GraphModule, layers: Sequence[fx.Node]) -> fx.GraphModule:
-    """The network, returning its logits and the outputs of some layers."""
+def _looking(network: fx.GraphModule, layer: fx.Node) -> fx.GraphModule:
+    """The network, returning its logits and the output of one layer."""
     looking = shared_copy(network)
-    named = {node.name: node for node in looking.graph.nodes}
-    looking.graph.output_node().args = ((_logits(looking), *(named[n.name] for n in layers)),)
+    (found,) = (node for node in looking.graph.nodes if node.name == layer.name)
+    looking.graph.output_node().args = ((_logits(looking), found),)
     looking.graph.eliminate_dead_code()
     return fx.GraphModule(looking, looking.graph)
 
@@ -123,15 +118,19 @@ def _looking(network: fx.GraphModule, layers: Sequence[fx.Node]) -> fx.GraphModu
 @torch.no_grad()
 def _measure(
     looking: fx.GraphModule, guard: Guard, known: Sequence[Tensor]
-) -> tuple[tuple[Tensor, Tensor, Tensor], list[float]]:
-    """What the guard reads of all known inputs, and the lowest value of each layer."""
-    parts, lowest = list[tuple[Tensor, ...]](), [0.0] * len(guard.signed)
+) -> tuple[Measured, float]:
+    """What the guard reads of all known inputs, and the lowest value of the layer."""
+    parts, lowest = list[Measured](), 0.0
     for rows in zip(*(torch.split(x, _ROWS) for x in known), strict=True):
-        logits, *outputs = looking(*rows)
-        lowest = [min(low, float(h.min())) for low, h in zip(lowest, outputs, strict=True)]
-        parts.append(guard.measure(*rows, *outputs, logits))
-    means, positive, answers = (torch.cat(part) for part in zip(*parts, strict=True))
-    return (means, positive, answers), lowest
+        logits, output = looking(*rows)
+        lowest = min(lowest, float(output.min()))
+        parts.append(guard.measure(*rows, output, logits))
+    columns = [[x for x in column if x is not None] for column in zip(*parts, strict=True)]
+    means, squares, size, logits = (torch.cat(each) if each else None for each in columns)
+    assert means is not None
+    assert size is not None
+    assert logits is not None
+    return (means, squares, size, logits), lowest
 
 
 def _folds(count: int, groups: Tensor | None, seed: int) -> Tensor:

@@ -69,7 +69,8 @@ def _answer(args: argparse.Namespace) -> Iterator[Table]:
         prediction = model.predict(x)
         if decide is not None:
             prediction = replace(prediction, act=decide(prediction))
-        table = tabulate(prediction, class_names or model.class_names, probs=args.probs)
+        names = class_names or model.class_names
+        table = tabulate(prediction, names, probs=args.probs, contract=model.contract)
         yield {place: [step * i for i in range(first, first + len(x))]} | table
         first += len(x)
 

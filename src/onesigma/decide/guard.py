@@ -3,7 +3,7 @@
     statistics  of each channel over its positions: mean, and the logarithms of the variance, of the
                 largest squared deviation and of the mean squared step between neighbours
     contract    where each of them lies between its bounds: −1 at the lowest known, 1 at the highest
-    features    statistics, logarithms of the mean size of a few layers' outputs, logits
+    features    statistics, the mean size of the outputs of the first layer that bends, logits
     D           = min over classes of −log of a normal density: one for the inputs of each
                 predicted class, with independent components along directions in which the
                 features of one class are not correlated
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from onesigma.runtime.contract import MEAN, STATISTICS, Contract, name_channels
 
 MOST_CHANNELS = 64  # of an input with several dimensions besides time; else its first alone
-_NUMBERS = 2200  # of the whitening: about 9 kB in a file
+_NUMBERS = 2000  # to keep of the density: 8 kB in a file
 _FEWEST = 5  # inputs of a predicted class that make a density of its own
 _SHRINK = 20  # as many inputs with the average variance are added to those of each class
 _TO_DIAGONAL = 0.05  # the share of a covariance that is taken as none
@@ -55,80 +56,85 @@ class Layout:
         return Layout(channels, math.prod(shape) // channels)
 
     def moments(self, x: Tensor) -> list[Tensor]:
-        """Means; and, where there are positions, variances, peaks and steps, these squared."""
+        """Means; and, where there are positions, variances, peaks and steps, these squared.
+
+        Of the shape (rows, channels, 1), so that no op is needed to change it in between.
+        """
         seen = (self.channels, self.positions)
         rows = x if x.shape[1:] == seen else x.reshape(-1, *seen)
-        mean = rows.mean(2)
         if self.positions == 1:
-            return [mean]
-        apart = rows - mean.unsqueeze(2)
+            return [rows]
+        mean = rows.mean(2, keepdim=True)
+        apart = rows - mean
         squares = apart * apart
         step = rows[:, :, 1:] - rows[:, :, :-1]
-        return [mean, squares.mean(2), squares.amax(2), (step * step).mean(2)]
+        most = squares.amax(2, keepdim=True)
+        return [mean, squares.mean(2, keepdim=True), most, (step * step).mean(2, keepdim=True)]
+
+
+Measured: TypeAlias = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
 class Guard(nn.Module):
-    """From inputs, outputs of layers and logits to ``contract`` and ``novelty``.
+    """From inputs, the output of a layer and the logits to ``contract`` and ``novelty``.
 
-    ``layouts`` are None for inputs that are no numbers to measure, ``signed`` says of each layer
-    whether its outputs can be negative.
+    ``layouts`` are None for inputs that are no numbers to measure, ``signed`` says whether the
+    outputs of the layer can be negative.
     """
 
-    def __init__(self, layouts: Sequence[Layout | None], signed: Sequence[bool]) -> None:
+    def __init__(self, layouts: Sequence[Layout | None], *, signed: bool = True) -> None:
         super().__init__()
-        self.layouts, self.signed = tuple(layouts), tuple(signed)
+        self.layouts, self.signed = tuple(layouts), signed
         measured = [each for each in layouts if each is not None]
         self.channels = sum(each.channels for each in measured)
         series = all(each.positions > 1 for each in measured)
         self.statistics = STATISTICS if series else (MEAN,)
+        self._mixed = not series and any(each.positions > 1 for each in measured)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.features(*tensors)
-        scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
-        contract = features.narrow(1, 0, len(scale)) * scale + shift
+        means, squares, size, logits = self.measure(*tensors)
+        statistics = self.compare(means, squares)
+        known = statistics[:, : len(self.get_buffer("scale"))] if self._mixed else statistics
+        contract = known * self.get_buffer("scale") + self.get_buffer("shift")
+        features = _joined(statistics, size, logits)
         white = torch.addmm(self.get_buffer("origin"), features, self.get_buffer("whiten"))
         both = torch.cat([white * white, white], 1)
         lines = torch.addmm(self.get_buffer("constants"), both, self.get_buffer("forms"))
         return contract, torch.sigmoid(lines.amax(1))
 
-    def features(self, *tensors: Tensor) -> Tensor:
-        """The statistics of the inputs first; then the sizes of layers, then the logits."""
-        return self.join(*self.measure(*tensors))
-
-    def measure(self, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means of the channels, all that is compared by its logarithm, and the logits."""
-        count = len(self.layouts)
-        pairs = zip(self.layouts, tensors[:count], strict=True)
+    def measure(self, *tensors: Tensor) -> Measured:
+        """Means of channels, what is compared by its logarithm, size of the layer, and logits."""
+        *inputs, layer, logits = tensors
+        pairs = zip(self.layouts, inputs, strict=True)
         seen = [each.moments(x) for each, x in pairs if each is not None]
-        layers = zip(tensors[count:-1], self.signed, strict=True)
-        sizes = [
-            (h.abs() if signed else h).flatten(1).mean(1, keepdim=True) for h, signed in layers
-        ]
         # Of all inputs the variances, then the peaks, then the steps.
         squares = [each[k] for k in (1, 2, 3) for each in seen if len(each) > k]
-        return _cat([each[0] for each in seen]), _cat([*squares, *sizes]), tensors[-1]
+        size = (layer.abs() if self.signed else layer).flatten(1).mean(1, keepdim=True)
+        return _cat([each[0] for each in seen]), _cat(squares) if squares else None, size, logits
 
-    def join(self, means: Tensor, positive: Tensor, logits: Tensor) -> Tensor:
-        logs = (positive + self.get_buffer("tiny")).log()
-        # So that the squares of squares stay numbers.
-        return torch.cat([means, logs, logits], 1).clamp(-_LARGE, _LARGE)
+    def compare(self, means: Tensor, squares: Tensor | None) -> Tensor:
+        """The statistics side by side."""
+        if squares is None:
+            return means.flatten(1)
+        return torch.cat([means, (squares + self.get_buffer("tiny")).log()], 1).flatten(1)
 
     @torch.no_grad()
-    def learn(
-        self, means: Tensor, positive: Tensor, logits: Tensor, folds: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def learn(self, measured: Measured, folds: Tensor) -> tuple[Tensor, Tensor]:
         """Learn from what ``measure`` returns of known inputs; returns bounds of the statistics.
 
         ``folds`` has a number for each row: the tail is that of rows whose fold was left out.
         """
-        least = positive.quantile(_RARE, 0)
-        tiny = _TINY * torch.where(least > 0, least, positive.mean(0))
-        self.register_buffer("tiny", tiny.clamp(min=1e-20))
-        features = self.join(means, positive, logits)
-        compared = features[:, : self.channels * len(self.statistics)]
+        means, squares, size, logits = measured
+        if squares is not None:
+            least = squares.quantile(_RARE, 0)
+            tiny = _TINY * torch.where(least > 0, least, squares.mean(0))
+            self.register_buffer("tiny", tiny.clamp(min=1e-20))
+        statistics = self.compare(means, squares)
+        compared = statistics[:, : self.channels * len(self.statistics)]
         low, high = _bounds(compared, self.channels)
         self.register_buffer("scale", 2 / (high - low))
         self.register_buffer("shift", -(high + low) / (high - low))
+        features = _joined(statistics, size, logits)
         self._learn_density(features.double(), logits.argmax(1), folds)
         return low, high
 
@@ -191,7 +197,7 @@ def _whitening(scaled: Tensor, groups: Sequence[Tensor]) -> Tensor:
     within = (1 - _TO_DIAGONAL) * within + _TO_DIAGONAL * within.diagonal().diag()
     sizes, directions = torch.linalg.eigh(within + 1e-6 * torch.eye(len(within)).to(scaled))
     whiten = directions / sizes.sqrt()
-    kept = max(1, _NUMBERS // len(within))
+    kept = max(1, _NUMBERS // (len(within) + 4 * len(groups)))
     telling = (scaled @ whiten).var(0).argsort(descending=True)
     chosen: Tensor = whiten[:, telling[:kept]]
     return chosen
@@ -248,7 +254,13 @@ def make_contract(
 
 
 def _value(name: str, bound: float) -> float:
-    return bound if name == MEAN else math.exp(bound / 2)
+    """To four digits, as it is kept and shown."""
+    return float(f"{bound if name == MEAN else math.exp(bound / 2):.4g}")
+
+
+def _joined(statistics: Tensor, size: Tensor, logits: Tensor) -> Tensor:
+    """The features; limited, so that the squares of squares stay numbers."""
+    return torch.cat([statistics, size, logits], 1).clamp(-_LARGE, _LARGE)
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor:

@@ -169,7 +169,7 @@ def score_of(prediction: Prediction, score: str) -> Tensor:
 
 def is_familiar(prediction: Prediction, novelty: float) -> Tensor:
     """True where the guard finds nothing odd."""
-    if prediction.novelty is None:
+    if prediction.novelty is None or prediction.contract is None:
         raise InputError("The rule needs novelty: fit the model with onesigma.fit.")
     return (prediction.novelty >= novelty) & prediction.in_contract
 
@@ -233,9 +233,10 @@ def threshold(
     scores, mistakes = values.double().cpu().numpy(), wrong.cpu().numpy()
     if not np.isfinite(scores).all():
         raise InputError(f"The {score} of some examples is not finite: look at those inputs first.")
-    cap = float(np.quantile(scores, _CAP, method="higher"))
     if rule.novelty is not None:  # what is never acted on has no score that is small enough
         scores = np.where(is_familiar(prediction, NOVEL).cpu().numpy(), scores, math.inf)
+    finite = scores[np.isfinite(scores)]
+    cap = float(np.quantile(finite, _CAP, method="higher")) if len(finite) else 0.0
     if conditional:
         cut = selective(scores, mistakes, risk, delta)
     else:

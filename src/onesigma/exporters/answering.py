@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, fx, nn
 from onesigma.converted import SOURCE, Converted, Inputs
 from onesigma.errors import ExportError, InputError
 from onesigma.graph import capture
+from onesigma.graph.append import append
 from onesigma.graph.prepare import prepare
 from onesigma.importers.keras import as_module
 from onesigma.prediction import Prediction
@@ -172,29 +172,15 @@ def _beside(network: fx.GraphModule, plain: fx.GraphModule) -> fx.GraphModule:
     Writers share what both compute alike: in the energy form that is all of it, in moments what
     comes before the first dropout; the rest of the plain network is computed a second time.
     """
-    graph = fx.Graph()
-    outputs = list(graph.graph_copy(network.graph, {}))  # type: ignore[arg-type]
-    tensors = {n.target: _tensor(network, n) for n in graph.nodes if n.op == "get_attr"}
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    theirs = [node for node in plain.graph.nodes if node.op == "placeholder"]
-    copies = dict(zip(theirs, inputs, strict=True))
-    (own,) = graph.graph_copy(plain.graph, copies)  # type: ignore[misc]
-    for node, copy in copies.items():
-        if node.op == "get_attr":
-            copy.target = f"{SOURCE}.{node.target}"  # as the network calls the weights they share
-            tensors[copy.target] = _tensor(plain, node)
-    graph.output((*outputs, own))
-    return fx.GraphModule(tensors, graph)
-
-
-def _tensor(module: fx.GraphModule, node: fx.Node) -> object:
-    return attrgetter(str(node.target))(module)
+    inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
+    return append(network, plain, inputs, SOURCE)  # as the network calls the weights they share
 
 
 def _describe(
     converted: Converted, answer: Prediction, class_names: Sequence[str] | None
 ) -> dict[str, Any]:
     """How the model was made. No path and no source line is among it."""
+    class_names = class_names or converted.settings.class_names or None
     if class_names is not None:
         _require_names_of_classes(class_names, answer)
     settings = converted.settings.to_dict()
@@ -210,8 +196,8 @@ def _describe(
         "noise_sites": sites,
         "covariance": converted.settings.covariance,
         "input_std": _input_std(converted.input_var),
-        "class_names": None if class_names is None else list(class_names),
         **settings,
+        "class_names": None if class_names is None else list(class_names),
     }
 
 

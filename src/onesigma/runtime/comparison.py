@@ -16,7 +16,8 @@ TOLERANCE = 1e-4
 # A value much smaller than its neighbours is the rounded difference of larger ones: it is held to
 # the tolerance at this share of the largest one. Entropies are rounded at the scale of one nat.
 _FLOOR = 1e-2
-_NATS = ("entropy", "aleatoric", "epistemic")
+# Novelty is a probability, and contract has 1 at its bounds.
+_NATS = ("entropy", "aleatoric", "epistemic", "novelty", "contract")
 
 
 def mismatch(name: str, found: npt.NDArray[Any], expected: npt.ArrayLike) -> float:

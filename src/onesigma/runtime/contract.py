@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onesigma.answer import NOVEL, Answer
 from onesigma.errors import InputError
 
 # Of a channel over a window; all but the first are compared by their logarithms.
@@ -72,12 +73,15 @@ class Contract:
                 found[:, k] = np.exp(found[:, k].clip(-700, 700))
         return found
 
-    def explain(self, places: npt.ArrayLike) -> list[str]:
-        """A sentence for each input; empty if it keeps the contract."""
-        given = np.asarray(places, np.float64)
+    def explain(self, answer: Answer[Any]) -> list[str]:
+        """For each input that is broken or unfamiliar, what is odd about which channel; else ""."""
+        if answer.contract is None or answer.novelty is None:
+            raise InputError("The answer is not of a guarded model: make one with onesigma.fit.")
+        places = np.asarray(answer.contract, np.float64)
+        familiar = (np.abs(places) <= 1).all(1) & (np.asarray(answer.novelty) >= NOVEL)
         return [
-            "" if bool((np.abs(row) <= 1).all()) else self._sentence(row)
-            for row in given.reshape(-1, len(self.channels) * len(self.low))
+            "" if known else self._sentence(row)
+            for row, known in zip(places, familiar, strict=True)
         ]
 
     def _sentence(self, row: npt.NDArray[np.float64]) -> str:
@@ -90,7 +94,7 @@ class Contract:
         low, high = self.low[name][channel], self.high[name][channel]
         unit = f" {self.units[channel]}" if self.units else ""
         shown = f"{_round(values[statistic, channel])}{unit}"
-        guess = self._guess(name, channel, values)
+        guess = self._guess(name, channel, values) if abs(row[worst]) > 1 else ""
         return (
             f"channel {self.channels[channel]}: {name} {shown}, known {_round(low)} … "
             f"{_round(high)}{f': {guess}?' if guess else ''}"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from onesigma.answer import Answer
 from onesigma.arguments import typed
 from onesigma.errors import FileError, InputError, ModelError, PackageError
+from onesigma.runtime.contract import Contract
 
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
 FORMAT = 2
@@ -52,6 +53,11 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return np.asarray(np.isfinite(both).all(axis=(0, *range(2, both.ndim))))
 
     @property
+    def in_contract(self) -> npt.NDArray[np.bool_]:
+        """For each input, whether all of its channels are as ``fit`` knows them."""
+        return np.asarray(np.abs(self._places()).max(1) <= 1)
+
+    @property
     def label(self) -> npt.NDArray[np.intp]:
         """The most probable class."""
         return np.asarray(self._probabilities().argmax(self.class_dim))
@@ -83,7 +89,19 @@ class Model:
     def class_names(self) -> list[str] | None:
         """The names given to ``onesigma.export``, or None."""
         names: list[str] | None = self.metadata.get("class_names")
-        return names
+        return names or None
+
+    @property
+    def contract(self) -> Contract | None:
+        """What is known of the inputs, if the model was fitted with a guard."""
+        found = self.metadata.get("contract")
+        return None if found is None else Contract.from_dict(found)
+
+    def explain(self, prediction: Prediction) -> list[str]:
+        """For each input that is broken or unfamiliar, what is odd about which channel; else ""."""
+        if self.contract is None:
+            raise InputError("The model has no input contract: make it with onesigma.fit.")
+        return self.contract.explain(prediction)
 
     def __call__(self, *inputs: npt.NDArray[Any]) -> Prediction:
         """Answer a batch. A row of NaN or infinity is not ``valid``: see ``Answer``.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from onesigma import runtime
 from onesigma.errors import FileError, InputError, ModelError
+from onesigma.runtime.contract import Contract
 from onesigma.runtime.model import is_exported
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Opened:
         class_names: if the file has them.
         input_shape: of one batch; None stands for any number.
         abstain: the rule that says when to act, as ``AbstainRule.to_dict``, if the model has one.
+        contract: what is known of the inputs, if the model has a guard.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Opened:
     class_names: tuple[str, ...] | None = None
     input_shape: tuple[int | None, ...] | None = None
     abstain: Mapping[str, Any] | None = None
+    contract: Contract | None = None
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,9 @@ def wrap_converted(
 
     predict, rule = _accept_any_batch(answer, shape[0]), converted.abstain
     abstain = None if rule is None else rule.to_dict()
-    return Opened(name, predict, converted, class_names, shape, abstain)
+    names = class_names or converted.settings.class_names or None
+    contract = converted.settings.contract
+    return Opened(name, predict, converted, names, shape, abstain, contract)
 
 
 def _suffix(name: str) -> str:
@@ -221,7 +226,8 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
     if others:
         raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
     predict, names = _accept_any_batch(model, shape[0]), tuple(model.class_names or ())
-    return Opened(name, predict, None, names or None, shape, model.metadata.get("abstain"))
+    rule = model.metadata.get("abstain")
+    return Opened(name, predict, None, names or None, shape, rule, model.contract)
 
 
 def _accept_any_batch(predict: Predict, size: int | None) -> Predict:

@@ -11,6 +11,7 @@ from typing import Any, TextIO, TypeAlias
 
 from onesigma.errors import InputError, ModelError
 from onesigma.runtime import Prediction
+from onesigma.runtime.contract import Contract
 from onesigma.storage.atomic import replacing
 from onesigma.tables.files import import_pyarrow, is_number
 from onesigma.text_table import printable
@@ -21,7 +22,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def tabulate(
-    prediction: Prediction, class_names: Sequence[str] | None = None, *, probs: bool = False
+    prediction: Prediction,
+    class_names: Sequence[str] | None = None,
+    *,
+    probs: bool = False,
+    contract: Contract | None = None,
 ) -> Table:
     """A column per quantity: the answer first, then its uncertainty, then whether to act on it.
 
@@ -29,6 +34,7 @@ def tabulate(
         prediction: of a batch, one answer per sample.
         class_names: without them, the classes are numbered from 0.
         probs: a column for the probability of every class, too.
+        contract: of the model, to say what is odd about an input.
 
     Raises:
         ModelError: the model answers more than once per sample, as segmentation does.
@@ -50,7 +56,7 @@ def tabulate(
         "label": answers if class_names is None else [class_names[i] for i in answers],
         "probability": prediction.confidence.tolist(),
     }
-    for name in ("entropy", "epistemic", "aleatoric"):
+    for name in ("entropy", "epistemic", "aleatoric", "novelty"):
         if (values := getattr(prediction, name)) is not None:
             table[name] = values.tolist()
     if probs:
@@ -58,6 +64,9 @@ def tabulate(
             table[f"p_{name}"] = prediction.probs[:, i].tolist()
     if prediction.act is not None:
         table["act"] = ["act" if yes else "abstain" for yes in prediction.act.tolist()]
+        table["reason"] = prediction.reason
+    if contract is not None and prediction.contract is not None:
+        table["odd"] = contract.explain(prediction)
     return table
 
 
