@@ -330,3 +330,54 @@ def test_particles_are_taken_where_no_student_is_worth_it(monkeypatch, tmp_path)
     onesigma.export(found, tmp_path / "m.onnx", example_input=X[:6])
     ran = onesigma.runtime.load(tmp_path / "m.onnx")(X[:6].numpy())
     np.testing.assert_allclose(ran.probs, wanted.probs.numpy(), atol=1e-5)
+
+
+def test_raw_inputs_are_scaled_inside(quick):
+    mean, std = [0.0, 5.0, -3.0, 9.8], [1.0, 2.0, 0.5, 3.0]
+    shape = (1, 4, 1)
+    raw = X * torch.tensor(std).reshape(shape) + torch.tensor(mean).reshape(shape)
+    made = onesigma.fit(network(), raw, scaling=(mean, std), worth=1, channels=["a", "b", "c", "d"])
+    with torch.no_grad():
+        torch.testing.assert_close(made.source(raw[:5])[0], network()(X[:5]), rtol=1e-4, atol=1e-4)
+        forgotten = made(X[:20])
+    assert float((forgotten.in_contract & (forgotten.novelty >= 0.02)).float().mean()) < 0.1
+    assert {words[:9] for words in made.explain(forgotten)} <= {
+        "channel b",
+        "channel c",
+        "channel d",
+    }
+    with pytest.raises(onesigma.InputError, match="standard deviation"):
+        onesigma.fit(network(), raw, scaling=(mean, 0.0))
+
+
+def test_labels_and_names_travel_with_the_model(quick, tmp_path):
+    fresh = torch.randn(120, 4, 24, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        truth = network()(fresh).argmax(1)
+    names = ["walk", "run", "sit"]
+    made = onesigma.fit(network(), X, worth=1, labelled=(fresh, truth), risk=0.1, class_names=names)
+    found = made(X[:9])
+    assert found.act.dtype == torch.bool
+    assert len(found.reason) == 9
+    onesigma.save(made, tmp_path / "m.safetensors")
+    assert onesigma.load(tmp_path / "m.safetensors").settings.class_names == tuple(names)
+    onesigma.export(made, tmp_path / "m.onnx")
+    assert onesigma.runtime.load(tmp_path / "m.onnx").class_names == names
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"risk": 0.05}, "labelled"),
+        ({"class_names": ["a", "b"]}, "3 names"),
+        ({"channels": ["a"]}, "4 names"),
+        ({"units": ["g"]}, "1 units for 4 channels"),
+    ],
+)
+def test_what_is_said_of_inputs_and_classes_must_fit(quick, options, words):
+    with pytest.raises(onesigma.InputError, match=words):
+        onesigma.fit(network(), X, worth=1, **options)
+
+
+def test_without_a_guard(quick):
+    assert onesigma.fit(network(), X, worth=1, guard=False)(X[:2]).novelty is None

@@ -135,15 +135,42 @@ def fit(
         raise InputError(f"worth={worth}: at least one pass.")
     if risk is not None and labelled is None:
         raise InputError("risk needs labelled inputs: labelled=(inputs, classes).")
-    if scaling is not None:
-        model = _scaled(model, unlabelled, scaling)
+    network = model if scaling is None else _scaled(model, unlabelled, scaling)
+    course = _begin(network, unlabelled, output, class_dim, corruptions, seed, resume, progress)
+    made = _try_in_turn(_forms(network, course, output, keep_answer), course, worth, budget)
+    if guard:
+        about = Channels(channels, units, rate)
+        made = with_guard(made, [x[:_MOST] for x in course.inputs], channels=about, seed=seed)
+    made = _named(made, class_names, course.classes)
+    if labelled is not None:
+        made = learn_from_labels(made, labelled, groups=groups, risk=risk, seed=seed)
+    return made
+
+
+def _begin(
+    model: nn.Module,
+    unlabelled: Inputs,
+    output: str | int | None,
+    class_dim: int | None,
+    corruptions: Sequence[Callable[[Tensor], Tensor]],
+    seed: int,
+    resume: str | Path | None,
+    progress: Progress,
+) -> _Course:
+    """Capture the network, check the inputs, and ask Monte Carlo about those to judge by."""
     plain = _plain(model, _first(unlabelled, 4), class_dim, output)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
     stages = _stages(resume, plain, inputs, (class_dim, seed, len(corruptions)))
     kinds = [_without_generator(kind) for kind in corruptions]
-    course = _Course(plain, inputs, kinds, seed, stages, progress)
-    taught = ENERGY if keep_answer else DISTILLED
+    return _Course(plain, inputs, kinds, seed, stages, progress)
+
+
+def _forms(
+    model: nn.Module, course: _Course, output: str | int | None, keep_answer: bool
+) -> dict[str, Callable[[], Converted]]:
+    """What may be tried, about the cheapest first."""
+    taught, plain = ENERGY if keep_answer else DISTILLED, course.plain
     forms: dict[str, Callable[[], Converted]] = {
         taught: partial(_taught, plain, course, taught),
         f"{taught}, {_LONGER}": partial(_taught, plain, course, taught, longer=LONGER),
@@ -151,14 +178,7 @@ def fit(
     if not keep_answer:
         moments = partial(_moments, model, plain, course, output)
         forms |= _more_forms(plain, course, moments)
-    made = _try_in_turn(forms, course, worth, budget)
-    if guard:
-        about = Channels(channels, units, rate)
-        made = with_guard(made, tuple(x[:_MOST] for x in inputs), channels=about, seed=seed)
-    made = _named(made, class_names)
-    if labelled is None:
-        return made
-    return learn_from_labels(made, labelled, groups=groups, risk=risk, seed=seed)
+    return forms
 
 
 def _scaled(model: nn.Module, unlabelled: Inputs, scaling: tuple[Scale, Scale]) -> nn.Module:
@@ -167,8 +187,7 @@ def _scaled(model: nn.Module, unlabelled: Inputs, scaling: tuple[Scale, Scale]) 
     return Scaled(as_module(model), *scaling, dims=unlabelled.dim())
 
 
-def _named(made: Converted, class_names: Sequence[str]) -> Converted:
-    classes = made.source.graph.output_node().args[0][0].meta["val"].shape[-1]  # type: ignore[index, union-attr]
+def _named(made: Converted, class_names: Sequence[str], classes: int) -> Converted:
     if class_names and (isinstance(class_names, str) or len(class_names) != classes):
         raise InputError(f"class_names: {classes} names are needed; got {class_names!r}.")
     settings = replace(made.settings, class_names=tuple(map(str, class_names)))
@@ -209,7 +228,7 @@ def _try_in_turn(
             continue
         try:
             made = course.stages.model(name, make)
-            made.own = made.own or course.own
+            made.own = made.own or course.plain.own
         except (UnsupportedOp, NoRandomness) as refusal:  # only moments need rules
             refusals.append(f"{name}: {refusal}")
             continue
@@ -319,7 +338,7 @@ class _Course:
         progress: Progress,
     ) -> None:
         self.seed, self.stages, self.progress = seed, stages, progress
-        self.own = plain.own
+        self.plain, self.inputs = plain, inputs
         self.kinds = [*FITTED_ON.values(), *corruptions, *[two_at_once] * _PAIRS]
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(inputs[0]), generator=generator)
@@ -338,6 +357,10 @@ class _Course:
                 "No dropout changes the output, so there is no uncertainty to learn. The model "
                 "must have been trained with dropout: nn.Dropout or F.dropout(x, p, self.training)."
             )
+
+    @property
+    def classes(self) -> int:
+        return self.exams[CLEAN].reference.logits.shape[-1]
 
     def _exam(self, name: str, inputs: tuple[Tensor, ...]) -> Exam:
         def ask() -> Tensor:

@@ -126,3 +126,22 @@ def test_refuses():
 def test_it_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Temperature(1.0).value = 2.0
+
+
+def test_it_grows_with_novelty():
+    """By powers in numpy; among known inputs nothing changes."""
+    probs = torch.tensor([[0.7, 0.2, 0.1]] * 4)
+    novelty = torch.tensor([0.9, 0.05, 0.01, 0.0])
+    given = Prediction(probs, probs, probs, novelty=novelty)
+    found = Temperature(1.5, shift=0.3).apply(given).probs.numpy()
+    for row, odd in enumerate([1, 1, 5, 0.05 / 1e-6]):
+        powers = probs[row].numpy() ** (1 / (1.5 * odd**0.3))
+        np.testing.assert_allclose(found[row], powers / powers.sum(), rtol=1e-5)
+
+
+def test_growing_needs_a_guard():
+    probs = torch.tensor([[0.7, 0.3]])
+    with pytest.raises(InputError, match="guard"):
+        Temperature(1.5, shift=0.3).apply(Prediction(probs, probs, probs))
+    with pytest.raises(InputError, match="shift"):
+        Temperature(1.5, shift=-1.0)

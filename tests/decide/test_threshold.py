@@ -4,6 +4,7 @@ Scores and mistakes are drawn from known curves, so the true risk of every thres
 or a sum and only the calibration examples are random.
 """
 
+import dataclasses
 import json
 import math
 from functools import partial
@@ -15,7 +16,7 @@ from scipy.stats import binom
 
 import onesigma
 from onesigma import AbstainRule, InputError, Prediction
-from onesigma.decide.threshold import binomial_cdf, fewest, joint, selective
+from onesigma.decide.threshold import binomial_cdf, fewest, joint, over_people, selective
 
 GRID = np.linspace(0, 1, 4001)
 LEVELS = np.arange(8) / 8  # scores that tie
@@ -161,10 +162,10 @@ def test_tied_scores_act_together():
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_all_right_and_all_equal_acts_always(conditional):
+def test_all_right_and_all_equal_acts_on_all_of_them_and_on_nothing_less_sure(conditional):
     answer = prediction([0.5] * 60)
     rule = onesigma.threshold(answer, labels([0] * 60), conditional=conditional)
-    assert rule.threshold == math.inf
+    assert 0.5 < rule.threshold < 0.51
     assert rule(answer).all()
     assert rule.coverage == 1
 
@@ -261,3 +262,83 @@ def test_refuses(message):
     (answer, truth), options = BAD[message]
     with pytest.raises(InputError, match=message):
         onesigma.threshold(answer, truth, **options)
+
+
+def people_risks(spread, people, risk, repeats=400, each=40):
+    """True risks, over a new person, of thresholds found on so many people."""
+    rng = np.random.default_rng(1)
+    # The chance of a mistake at a score of s is that person's own multiple of s².
+    levels = np.clip(np.exp(spread * rng.standard_normal(4000)) * 0.3, 0, 1)
+    found = []
+    for _ in range(repeats):
+        own = rng.choice(levels, people).repeat(each)
+        scores = rng.random(len(own))
+        wrong = rng.random(len(own)) < own * scores**2
+        cut = min(over_people(scores, wrong, risk, np.arange(people).repeat(each)), 1.0)
+        found.append(0.0 if cut < 0 else levels.mean() * cut**3 / 3)
+    return found
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_many_people_keep_the_promise_on_average(spread):
+    mean, error = mean_and_error(people_risks(spread, 30, 0.05))
+    assert mean <= 0.05 + 5 * error
+
+
+@pytest.mark.parametrize(("people", "broken"), [(4, 0.25), (8, 0.2), (12, 0.15)])
+def test_few_people_break_it_rarely(people, broken):
+    """A bootstrap of few people is no guarantee: this is how often it fails where they differ."""
+    assert np.mean(np.array(people_risks(1.0, people, 0.05)) > 0.05) < broken
+
+
+def test_taking_all_inputs_as_alike_breaks_it_more_often():
+    """So groups are needed, and the tests above can fail."""
+    rng, found = np.random.default_rng(1), []
+    levels = np.clip(np.exp(rng.standard_normal(4000)) * 0.3, 0, 1)
+    for _ in range(400):
+        own = rng.choice(levels, 4).repeat(40)
+        scores = rng.random(160)
+        wrong = rng.random(160) < own * scores**2
+        found.append(levels.mean() * min(joint(scores, wrong, 0.05), 1.0) ** 3 / 3)
+    assert np.mean(np.array(found) > 0.05) > 0.25
+
+
+def test_nothing_less_sure_than_99_of_100_is_acted_on():
+    answer = prediction(np.linspace(0, 1, 200).tolist())
+    rule = onesigma.threshold(answer, labels([0] * 200))
+    assert 0.98 < rule.threshold < 1.0
+    assert rule.coverage == pytest.approx(0.99, abs=0.01)
+
+
+def guarded(scores, novelty, worst):
+    answer = prediction(scores)
+    places = torch.zeros(len(scores), 3)
+    places[:, 1] = torch.tensor(worst)
+    return dataclasses.replace(answer, novelty=torch.tensor(novelty), contract=places)
+
+
+def test_unfamiliar_and_broken_input_is_not_acted_on_and_costs_no_risk():
+    """All mistakes are on unfamiliar input, so that the rule may act on all else."""
+    n = 100
+    novelty, worst = [0.5] * n, [0.5] * n
+    novelty[:10], worst[10:20] = [0.001] * 10, [-1.5] * 10
+    answer = guarded([0.3] * n, novelty, worst)
+    wrong = [1] * 20 + [0] * 80
+    rule = onesigma.threshold(answer, labels(wrong), risk=0.05)
+    assert rule.novelty == 0.02
+    assert rule(answer).tolist() == [False] * 20 + [True] * 80
+    again = AbstainRule.from_dict(json.loads(json.dumps(rule.to_dict())))
+    assert again == rule
+    assert "familiar" in str(rule)
+    with pytest.raises(InputError, match="novelty"):
+        rule(prediction([0.3] * 5))
+
+
+def test_the_promise_to_people_is_said():
+    answer = prediction([0.1] * 80)
+    few = onesigma.threshold(answer, labels([0] * 80), groups=torch.arange(80) % 4)
+    many = onesigma.threshold(answer, labels([0] * 80), groups=torch.arange(80) % 20)
+    assert "resamples of the 4 people" in few.guarantee
+    assert "On average over new people" in many.guarantee
+    with pytest.raises(InputError, match="groups"):
+        onesigma.threshold(answer, labels([0] * 80), groups=torch.arange(80), conditional=True)

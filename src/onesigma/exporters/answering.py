@@ -180,7 +180,8 @@ def _describe(
     converted: Converted, answer: Prediction, class_names: Sequence[str] | None
 ) -> dict[str, Any]:
     """How the model was made. No path and no source line is among it."""
-    class_names = class_names or converted.settings.class_names or None
+    if class_names is None:
+        class_names = converted.settings.class_names or None
     if class_names is not None:
         _require_names_of_classes(class_names, answer)
     settings = converted.settings.to_dict()

@@ -64,6 +64,7 @@ def tabulate(
             table[f"p_{name}"] = prediction.probs[:, i].tolist()
     if prediction.act is not None:
         table["act"] = ["act" if yes else "abstain" for yes in prediction.act.tolist()]
+    if prediction.act is not None and prediction.novelty is not None:
         table["reason"] = prediction.reason
     if contract is not None and prediction.contract is not None:
         table["odd"] = contract.explain(prediction)

@@ -120,6 +120,7 @@ def test_metadata(exported):
     assert [(site["module"], site["rate"]) for site in found["noise_sites"]] == [("0", 0.4)]
     assert found["input_std"] is None
     settings = json.loads(json.dumps(shared().settings.to_dict()))
+    del settings["class_names"]  # those that export was given
     assert found == found | {k: v for k, v in settings.items() if not k.startswith("input_")}
     assert found["draws"] == 64
 
@@ -327,7 +328,7 @@ def test_temperature_and_abstain_rule_travel(tmp_path):
     act = run(path, X)["act"]
     assert act.dtype == np.bool_
     assert 0 < act.sum() < len(X)
-    assert metadata(path)["temperature"] == {"value": 1.7}
+    assert metadata(path)["temperature"] == {"value": 1.7, "shift": 0.0}
     assert metadata(path)["abstain"]["threshold"] == threshold
 
 

@@ -1,0 +1,147 @@
+"""A guard behind a network: nothing else changes, and every runtime says the same."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import onesigma
+from onesigma import runtime
+from onesigma.calibration.guarding import Channels, with_guard
+from onesigma.lab import c_verify as verify
+from onesigma.runtime.comparison import TOLERANCE, mismatch
+
+X = torch.randn(300, 4, 24, generator=torch.Generator().manual_seed(0))
+NAMES = ("ax", "ay", "az", "gx")
+needs_gcc = pytest.mark.skipif(
+    verify.TARGETS["host"].missing is not None, reason=f"{verify.TARGETS['host'].missing}"
+)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(4)
+    layers = [nn.Conv1d(4, 8, 5), nn.ReLU(), nn.Dropout(0.3), nn.Conv1d(8, 8, 5), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Dropout(0.3), nn.Flatten(), nn.Linear(128, 3)).eval()
+
+
+FORMS = {
+    "moments": partial(onesigma.convert, network(), X[:4]),
+    "particles": partial(onesigma.convert, network(), X[:4], particles=4),
+}
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def pair(request):
+    before = FORMS[request.param]()
+    return before, with_guard(before, (X,), channels=Channels(NAMES))
+
+
+def test_all_else_stays_as_it_was_bit_for_bit(pair):
+    before, after = (model(X[:20]) for model in pair)
+    for name, value in before.arrays().items():
+        assert torch.equal(value, getattr(after, name)), name
+    assert before.novelty is None
+    assert after.novelty.shape == (20,)
+    assert after.contract.shape == (20, 16)
+
+
+def test_known_is_familiar_and_foreign_is_not(pair):
+    _, model = pair
+    with torch.no_grad():
+        known, foreign = model(X[:100]), model(30 + 5 * X[:100])
+    assert float((known.novelty >= 0.02).float().mean()) > 0.9
+    assert bool(known.in_contract.float().mean() > 0.95)
+    assert float(foreign.novelty.max()) < 1e-3
+    assert model.explain(known).count("") > 90
+    assert all(
+        words.split(":")[0].removeprefix("channel ") in NAMES for words in model.explain(foreign)
+    )
+
+
+def test_it_survives_saving(pair, tmp_path):
+    _, model = pair
+    onesigma.save(model, tmp_path / "m.safetensors")
+    loaded = onesigma.load(tmp_path / "m.safetensors")
+    assert loaded.settings.contract == model.settings.contract
+    for a, b in zip(model(X[:5]).arrays().values(), loaded(X[:5]).arrays().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+RULE = onesigma.AbstainRule("entropy", 1.0, 0.05, None, 100, 0.8, 0.03, novelty=0.02)
+INPUTS = torch.cat([X[:3], 0 * X[:1], 40 * X[:1], X[:1] + 6])
+
+
+@pytest.fixture(scope="module")
+def ruled():
+    model = with_guard(FORMS["moments"](), (X,), channels=Channels(NAMES, ("g",) * 4, 50.0))
+    heat = onesigma.Temperature(1.3, shift=0.2)
+    return model.with_temperature(heat).with_abstain(RULE)
+
+
+def test_the_runtime_says_the_same(ruled, tmp_path):
+    onesigma.export(ruled, tmp_path / "m.onnx", class_names=["a", "b", "c"])
+    device = runtime.load(tmp_path / "m.onnx")
+    with torch.no_grad():
+        wanted = ruled(INPUTS)
+    found = device(INPUTS.numpy())
+    for name, value in wanted.arrays().items():
+        assert mismatch(name, getattr(found, name), value.numpy()) < TOLERANCE, name
+    assert found.reason == wanted.reason
+    assert found.reason[3:] == ["broken input"] * 3
+    assert device.explain(found) == ruled.explain(wanted)
+    assert device.contract == ruled.settings.contract
+    assert device.contract.rate == 50.0
+    assert device.contract.window == 24
+
+
+@needs_gcc
+def test_c_says_the_same(ruled, tmp_path):
+    generated = onesigma.export(ruled, tmp_path / "c")
+    samples = [{"input": x.numpy()[None]} for x in INPUTS]
+    (name,) = generated.inputs
+    ran = verify.run(generated, [{name: s["input"]} for s in samples], flags=verify.SANITIZERS)
+    with torch.no_grad():
+        wanted = ruled(INPUTS)
+    for row, fields in enumerate(ran.outputs):
+        for name, value in fields.items():
+            expected = np.ravel(getattr(wanted, name)[row].numpy())
+            assert mismatch(name, value.astype(expected.dtype), expected) < 2 * TOLERANCE, name
+
+
+def test_not_a_number_is_never_acted_on(ruled):
+    x = X[:2].clone()
+    x[0, 1, 3] = float("nan")
+    found = ruled(x)
+    assert not bool(found.act[0])
+    assert found.reason[0] == "broken input"
+
+
+def test_folds_keep_groups_together():
+    """With other people held out, the tail is longer: known inputs of new people are odder."""
+    shift = torch.randn(12, 4, 1, generator=torch.Generator().manual_seed(2))
+    person = torch.arange(len(X)) % 12
+    x = X + 2 * shift[person]
+    model = FORMS["moments"]()
+    apart, mixed = (with_guard(model, (x,), groups=g) for g in (person, None))
+    stranger = X[:100] + 2 * torch.randn(100, 4, 1, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        alarms = [float((m(stranger).novelty < 0.02).float().mean()) for m in (apart, mixed)]
+    assert alarms[0] < alarms[1]
+
+
+def test_inputs_of_whole_numbers_have_no_guard():
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.drop, self.last = nn.Embedding(9, 8), nn.Dropout(0.3), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.drop(self.table(x).mean(1)))
+
+    torch.manual_seed(0)
+    words = torch.randint(0, 9, (60, 5))
+    model = with_guard(onesigma.convert(Words().eval(), words[:4]), (words,))
+    assert model(words[:2]).novelty is None
+    assert any("no guard" in note for note in model.report.notes)
