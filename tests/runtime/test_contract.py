@@ -43,8 +43,8 @@ def test_places_become_values():
     [
         (places(), ""),
         (places(mean=(96.0, 10.0)), "channel x: mean 96 g, known -2 … 2: other units?"),
-        (places(std=(0.3, 1e-7)), "channel y: std 1e-07 Pa, known 0.2 … 2: flat line?"),
-        (places(mean=(2.5, 10.0), std=(1e-3, 0.6)), "channel x: std 0.001 g"),
+        (places(std=(0.3, 1e-7)), "channel y: std ≤ 1e-07 Pa, known 0.2 … 2: flat line?"),
+        (places(mean=(2.5, 10.0), std=(1e-3, 0.6)), "channel x: std ≤ 0.001 g"),
         (places(mean=(2.5, 10.0)), "channel x: mean 2.5 g, known -2 … 2"),
         (places(mean=(10.0, 0.0)), "swapped with"),
         (places(mean=(np.nan, 10.0)), "not a number"),

@@ -221,9 +221,7 @@ def threshold(
             f"threshold takes one label per input, but scores have shape {tuple(values.shape)}: "
             "positions of one input are not independent examples. Reduce them to one answer first."
         )
-    if groups is not None and (conditional or len(groups) != len(values)):
-        raise InputError("groups are one number for each input, and do not go with conditional.")
-    people = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    people = _numbered(groups, len(values), conditional)
     rule = AbstainRule(
         *(score, -math.inf, risk, delta if conditional else None, len(values), 0.0, 0.0),
         novelty=None if prediction.novelty is None else NOVEL,
@@ -235,22 +233,35 @@ def threshold(
         raise InputError(f"The {score} of some examples is not finite: look at those inputs first.")
     if rule.novelty is not None:  # what is never acted on has no score that is small enough
         scores = np.where(is_familiar(prediction, NOVEL).cpu().numpy(), scores, math.inf)
-    finite = scores[np.isfinite(scores)]
-    cap = float(np.quantile(finite, _CAP, method="higher")) if len(finite) else 0.0
-    if conditional:
-        cut = selective(scores, mistakes, risk, delta)
-    else:
-        cut = (
-            joint(scores, mistakes, risk)
-            if people is None
-            else over_people(scores, mistakes, risk, people)
-        )
-    # Room for the rounding of another runtime.
-    rule = replace(rule, threshold=min(cut, 1.001 * cap + 1e-6))
+    rule = replace(rule, threshold=_find_cut(rule, scores, mistakes, people))
     acted = rule(prediction)
     mistaken = int((acted & wrong).sum())
     of = max(1, int(acted.sum())) if conditional else len(values)
     return replace(rule, coverage=float(acted.double().mean()), observed_risk=mistaken / of)
+
+
+def _numbered(groups: Tensor | None, count: int, conditional: bool) -> npt.NDArray[np.intp] | None:
+    """The group of each example, numbered from 0."""
+    if groups is None:
+        return None
+    if conditional or len(groups) != count:
+        raise InputError("groups are one number for each input, and do not go with conditional.")
+    return np.unique(np.asarray(groups), return_inverse=True)[1]
+
+
+def _find_cut(
+    rule: AbstainRule, scores: Scores, wrong: Flags, people: npt.NDArray[np.intp] | None
+) -> float:
+    """The threshold that keeps the rule's promise; ∞ is the score of what is never acted on."""
+    if rule.delta is not None:
+        cut = selective(scores, wrong, rule.risk, rule.delta)
+    elif people is not None:
+        cut = over_people(scores, wrong, rule.risk, people)
+    else:
+        cut = joint(scores, wrong, rule.risk)
+    finite = scores[np.isfinite(scores)]
+    cap = float(np.quantile(finite, _CAP, method="higher")) if len(finite) else 0.0
+    return min(cut, 1.001 * cap + 1e-6)  # with room for the rounding of another runtime
 
 
 def joint(scores: Scores, wrong: Flags, risk: float) -> float:

@@ -12,6 +12,7 @@ Its parts stand in one order, and each may import only those before it:
     figures            how figures are saved, and the picture of an audit
     plots              the picture of confidence and entropy
     datasets           where data comes from, how it is cut and split, the paper's noise
+    guard_inputs       what a guard is tested on: shifted, unknown, far and broken input
     training           one training, and pools of them; interrupted ones go on
     paper              the paper's experiments, from data to tables, figures and pages
     demo               the smartwatch network that is shipped, and what ``onesigma demo`` shows

@@ -93,7 +93,10 @@ class Contract:
         name = self.statistics[statistic]
         low, high = self.low[name][channel], self.high[name][channel]
         unit = f" {self.units[channel]}" if self.units else ""
-        shown = f"{_round(values[statistic, channel])}{unit}"
+        value = float(values[statistic, channel])
+        # Near 0 a logarithm is limited, so that a smaller value looks like this one.
+        limit = "≤ " if name != MEAN and value < low else ""
+        shown = f"{limit}{_round(value)}{unit}"
         guess = self._guess(name, channel, values) if abs(row[worst]) > 1 else ""
         return (
             f"channel {self.channels[channel]}: {name} {shown}, known {_round(low)} … "
