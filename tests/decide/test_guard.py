@@ -71,13 +71,21 @@ def test_statistics_by_numpy(guard):
     np.testing.assert_allclose(size[:, 0], np.abs(layer.numpy()).mean((1, 2)), rtol=1e-5)
 
 
+def in_numpy(guard, measured):
+    """The features in float64: statistics, squares of means, size, logits."""
+    means, squares, size, logits = (each.double().numpy() for each in measured)
+    logs = np.log(squares + guard.get_buffer("tiny").double().numpy())
+    parts = [means[..., 0], logs[..., 0], means[..., 0] ** 2, size, logits]
+    return torch.from_numpy(np.concatenate(parts, 1))
+
+
 def test_the_density_by_scipy():
     """Normals with the moments of each class's whitened rows; the logit is a line in −D."""
     rows, shrink = 600, 20
     tensors = signals(rows)
     guard, _ = learnt(rows)
     measured = guard.measure(*tensors)
-    features = torch.cat([guard.compare(*measured[:2]), *measured[2:]], 1).double()
+    features = in_numpy(guard, measured)
     whiten, origin, forms, constants = (
         guard.get_buffer(name).double() for name in ("whiten", "origin", "forms", "constants")
     )
@@ -106,9 +114,8 @@ def test_the_whitening_whitens():
     tensors = signals(600)
     guard, _ = learnt(600)
     measured = guard.measure(*tensors)
-    features = torch.cat([guard.compare(*measured[:2]), *measured[2:]], 1).double().numpy()
+    features = in_numpy(guard, measured).numpy()
     std = features.std(0)
-    std = std + 1e-3 * std.mean() + 1e-9
     labels, scaled = tensors[-1].argmax(1).numpy(), features / std
     within = sum(np.cov(scaled[labels == k].T, bias=True) * (labels == k).mean() for k in (0, 1))
     within = 0.95 * within + 0.05 * np.diag(np.diag(within))
@@ -188,3 +195,20 @@ def test_channels_that_never_vary_do_no_harm():
     places, novelty = guard(x, layer, logits)
     assert bool(torch.isfinite(places).all())
     assert float((novelty < 0.02).float().mean()) < 0.06
+
+
+def test_a_length_that_is_always_the_same_is_learnt():
+    """As that of gravity: turned anyhow it is known, longer or shorter it is not."""
+    g = torch.Generator().manual_seed(0)
+
+    def turned(rows, length):
+        direction = torch.randn(rows, 3, 1, generator=g)
+        noise = 0.05 * torch.randn(rows, 3, 40, generator=g)
+        x = length * direction / direction.norm(dim=1, keepdim=True) + noise
+        return x, torch.relu(x), torch.zeros(rows, 2)
+
+    guard = Guard([Layout.of((3, 40))])
+    guard.learn(guard.measure(*turned(800, 1.0)), torch.arange(800) % 5)
+    alarms = [float((guard(*turned(400, k))[1] < 0.02).float().mean()) for k in (1.0, 0.8, 1.2)]
+    assert alarms[0] < 0.06
+    assert min(alarms[1:]) > 0.95

@@ -3,7 +3,8 @@
     statistics  of each channel over its positions: mean, and the logarithms of the variance, of the
                 largest squared deviation and of the mean squared step between neighbours
     contract    where each of them lies between its bounds: −1 at the lowest known, 1 at the highest
-    features    statistics, the mean size of the outputs of the first layer that bends, logits
+    features    statistics, squares of the means, the mean size of the outputs of the first layer
+                that bends, logits. In squares a constant length can be seen, such as gravity's
     D           = min over classes of −log of a normal density: one for the inputs of each
                 predicted class, with independent components along directions in which the
                 features of one class are not correlated
@@ -27,6 +28,7 @@ from onesigma.runtime.contract import MEAN, STATISTICS, Contract, name_channels
 
 MOST_CHANNELS = 64  # of an input with several dimensions besides time; else its first alone
 _NUMBERS = 2000  # to keep of the density: 8 kB in a file
+MOST_SQUARES = 20  # channels whose means are squared, too: more would take room from all else
 _FEWEST = 5  # inputs of a predicted class that make a density of its own
 _SHRINK = 20  # as many inputs with the average variance are added to those of each class
 _TO_DIAGONAL = 0.05  # the share of a covariance that is taken as none
@@ -34,6 +36,7 @@ _TO_DIAGONAL = 0.05  # the share of a covariance that is taken as none
 _TINY = 0.01
 _RARE = 0.001  # the quantile that is "the least"
 _LARGE = 1e15
+_STEADY = 1e-5  # of a feature's size: what varies by less does not vary
 _MARGIN = 0.3  # of the known range, beyond its ends
 _LEVELS = (0.5, 0.1, 0.01)  # tail probabilities that the lines pass through
 
@@ -89,6 +92,7 @@ class Guard(nn.Module):
         self.channels = sum(each.channels for each in measured)
         series = all(each.positions > 1 for each in measured)
         self.statistics = STATISTICS if series else (MEAN,)
+        self.squares = series and self.channels <= MOST_SQUARES
         self._mixed = not series and any(each.positions > 1 for each in measured)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,7 +100,7 @@ class Guard(nn.Module):
         statistics = self.compare(means, squares)
         known = statistics[:, : len(self.get_buffer("scale"))] if self._mixed else statistics
         contract = known * self.get_buffer("scale") + self.get_buffer("shift")
-        features = _joined(statistics, size, logits)
+        features = self._join(means, statistics, size, logits)
         white = torch.addmm(self.get_buffer("origin"), features, self.get_buffer("whiten"))
         both = torch.cat([white * white, white], 1)
         lines = torch.addmm(self.get_buffer("constants"), both, self.get_buffer("forms"))
@@ -118,6 +122,11 @@ class Guard(nn.Module):
             return means.flatten(1)
         return torch.cat([means, (squares + self.get_buffer("tiny")).log()], 1).flatten(1)
 
+    def _join(self, means: Tensor, statistics: Tensor, size: Tensor, logits: Tensor) -> Tensor:
+        """The features; limited, so that the squares of squares stay numbers."""
+        lengths = [(means * means).flatten(1)] if self.squares else []
+        return torch.cat([statistics, *lengths, size, logits], 1).clamp(-_LARGE, _LARGE)
+
     @torch.no_grad()
     def learn(self, measured: Measured, folds: Tensor) -> tuple[Tensor, Tensor]:
         """Learn from what ``measure`` returns of known inputs; returns bounds of the statistics.
@@ -134,7 +143,7 @@ class Guard(nn.Module):
         low, high = _bounds(compared, self.channels)
         self.register_buffer("scale", 2 / (high - low))
         self.register_buffer("shift", -(high + low) / (high - low))
-        features = _joined(statistics, size, logits)
+        features = self._join(means, statistics, size, logits)
         self._learn_density(features.double(), logits.argmax(1), folds)
         return low, high
 
@@ -167,7 +176,8 @@ class _Density:
     @staticmethod
     def of(features: Tensor, labels: Tensor) -> _Density:
         mean, std = features.mean(0), features.std(0, correction=0)
-        std = std + 1e-3 * std.mean() + 1e-9  # what never varied must not weigh without limit
+        # What never varied is left to the contract: float32 could not tell its last digits.
+        std = torch.where(std > _STEADY * (mean.abs() + std.mean()), std, math.inf)
         scaled = (features - mean) / std
         groups = [labels == label for label in sorted({*labels.tolist()})]
         groups = [rows for rows in groups if int(rows.sum()) >= _FEWEST] or [labels == labels]
@@ -256,11 +266,6 @@ def make_contract(
 def _value(name: str, bound: float) -> float:
     """To four digits, as it is kept and shown."""
     return float(f"{bound if name == MEAN else math.exp(bound / 2):.4g}")
-
-
-def _joined(statistics: Tensor, size: Tensor, logits: Tensor) -> Tensor:
-    """The features; limited, so that the squares of squares stay numbers."""
-    return torch.cat([statistics, size, logits], 1).clamp(-_LARGE, _LARGE)
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor:

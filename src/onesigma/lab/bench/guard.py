@@ -48,7 +48,7 @@ from onesigma.text_table import text_table
 SEEDS = (0, 1, 2)
 RISK = 0.05
 KNOWN = 1000  # unlabelled inputs of each of two sets, at most
-KEPT_ASIDE = "body"
+RIVALS = 3000  # labelled inputs of the training set for each rival, at most
 Figures = dict[str, float]
 Kinds = dict[str, Figures]
 
@@ -131,9 +131,9 @@ class Contestant:
         wrong = (seen.label != rows.labels).numpy()
         self.cut = joint(_array(seen.entropy).astype(np.float64), wrong, RISK)
         self.heat = fit_temperature(self._softmax(rows.labelled), rows.labels).value
-        self.rivals = rivals.fit_rivals(
-            self.plain, task.splits.train.inputs[:KNOWN], task.splits.train.labels[:KNOWN]
-        )
+        some = torch.randperm(len(task.splits.train), generator=torch.Generator().manual_seed(1))
+        examples = task.splits.train[some[:RIVALS]]
+        self.rivals = rivals.fit_rivals(self.plain, examples.inputs, examples.labels)
 
     def _softmax(self, x: Tensor, heat: float = 1.0) -> Tensor:
         return (logits(self.plain, x) / heat).softmax(1)
