@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.decide.history import History
-from onesigma.decide.reference import DOUBT, SHOWN, Reference, Values, read, scores, shown, usable
 from onesigma.errors import InputError
+from onesigma.runtime.reference import DOUBT, SHOWN, Reference, Values, read, scores, shown, usable
 from onesigma.text_table import text_table
 
 # (w, a): the first four suit inputs that are all a little odd, the others a few that are very odd.

@@ -27,12 +27,14 @@ LEVELS = (0.0, 0.01, 0.03, 0.1, 0.25, 0.5)  # shares of known inputs above t
 DOUBT = 0.05
 ODD = 0.01  # an input of less novelty is called odd
 SHOWN = {"novelty": f"novelty below {ODD:g}", "entropy": "mean entropy", "abstained": "abstained"}
-STREAMS = ("novelty", "high entropy", "low entropy", "abstained")
+ABSTAINED = "abstained"
+STREAMS = ("novelty", "high entropy", "low entropy", ABSTAINED)
+_DIGITS = 4  # that are kept of each number
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What ``Monitor`` compares with; made by ``Reference.learn``, about 1 kB as JSON.
+    """What ``Monitor`` compares with; made by ``Reference.learn``, about 0.5 kB as JSON.
 
     Attributes:
         n: how many known inputs it was learnt from.
@@ -72,8 +74,14 @@ class Reference:
             raise InputError("None of the inputs has a finite answer: there is nothing to learn.")
         each = scores(values)
         found = {name: _tail(name, score, DOUBT / len(each)) for name, score in each.items()}
-        known = {name: float(column.mean()) for name, column in shown(values).items()}
+        known = {name: _brief(float(column.mean())) for name, column in shown(values).items()}
         return cls(n, known, {name: tail for name, tail in found.items() if tail})
+
+    def without(self, stream: str) -> Reference | None:
+        """The other streams: for when this one no longer is what it was. None if none is left."""
+        tails = {name: tail for name, tail in self.tails.items() if name != stream}
+        known = {name: value for name, value in self.known.items() if name != stream}
+        return Reference(self.n, known, tails) if tails else None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -134,12 +142,25 @@ def shown(values: Mapping[str, Values]) -> dict[str, Values]:
 
 def _tail(name: str, score: Values, doubt: float) -> Tail:
     n = len(score)
-    if name == "abstained":  # the one event is given: it is counted
+    if name == ABSTAINED:  # the one event is given: it is counted
         limit = upper_limit(int(score.sum()), n, doubt)
-        return ((0.0, limit),) if limit < 1 else ()
+        return ((0.0, _above(limit)),) if _above(limit) < 1 else ()
     ranks, ordered = sorted({int(level * n) for level in LEVELS}), np.sort(score)[::-1]
-    limits = [upper_limit(rank, n, doubt / len(ranks)) for rank in ranks]
-    return tuple((float(ordered[r]), u) for r, u in zip(ranks, limits, strict=True) if u < 1)
+    limits = [_above(upper_limit(rank, n, doubt / len(ranks))) for rank in ranks]
+    pairs = zip(ranks, limits, strict=True)
+    return tuple((_above(float(ordered[r])), u) for r, u in pairs if u < 1)
+
+
+def _above(value: float) -> float:
+    """Short in JSON, and never less: beyond a higher threshold there are no more inputs."""
+    if abs(value) < 1e-300:
+        return max(value, 0.0)
+    step = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - _DIGITS)
+    return max(value, _brief(math.ceil(value / step) * step))
+
+
+def _brief(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def upper_limit(count: int, n: int, doubt: float) -> float:
@@ -153,4 +174,4 @@ def upper_limit(count: int, n: int, doubt: float) -> float:
         p = (low + high) / 2
         chance = np.exp(choices + i * math.log(p) + (n - i) * math.log1p(-p)).sum()
         low, high = (p, high) if chance > doubt else (low, p)
-    return float(f"{high:.7g}")  # short in JSON
+    return high
