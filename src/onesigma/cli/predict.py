@@ -199,7 +199,8 @@ PREDICT = Command(
     _run,
     description="A table with one row per sample: label, probability, entropy and its "
     "epistemic and aleatoric parts and, where there is a threshold, act or abstain; for a model "
-    "of onesigma.fit novelty, the reason and what is odd; for regression mean and std. Files larger than the memory are read piece by piece.",
+    "of onesigma.fit novelty, the reason and what is odd; for regression mean and std. Files "
+    "larger than the memory are read piece by piece.",
     example="onesigma predict model.safetensors watch.csv --window 250 --hop 125 -o out.csv"
     "\n  onesigma predict out.onnx inputs.npy --abstain-above 0.5 --json -o out.parquet"
     "\n  onesigma predict my.nets:make_cnn --weights cnn.pt data.parquet --columns x,y,z "
