@@ -359,6 +359,12 @@ def test_labels_and_names_travel_with_the_model(quick, tmp_path):
     assert onesigma.load(tmp_path / "m.safetensors").settings.class_names == tuple(names)
     onesigma.export(made, tmp_path / "m.onnx")
     assert onesigma.runtime.load(tmp_path / "m.onnx").class_names == names
+    # Of the final model: its temperature and its rule.
+    with torch.no_grad():
+        said = made(X)
+    known = made.reference.known
+    assert known["entropy"] == pytest.approx(float(said.entropy.mean()), rel=0.02)
+    assert known["abstained"] == pytest.approx(1 - float(said.act.float().mean()), abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -376,4 +382,6 @@ def test_what_is_said_of_inputs_and_classes_must_fit(quick, options, words):
 
 
 def test_without_a_guard(quick):
-    assert onesigma.fit(network(), X, worth=1, guard=False)(X[:2]).novelty is None
+    made = onesigma.fit(network(), X, worth=1, guard=False)
+    assert made(X[:2]).novelty is None
+    assert made.reference is None

@@ -26,7 +26,6 @@ if _TYPE_CHECKING:
     from onesigma.conversion import convert as convert
     from onesigma.converted import Converted as Converted
     from onesigma.decide.monitor import Monitor as Monitor
-    from onesigma.decide.reference import Reference as Reference
     from onesigma.decide.temperature import Temperature as Temperature
     from onesigma.decide.temperature import fit_temperature as fit_temperature
     from onesigma.decide.threshold import AbstainRule as AbstainRule
@@ -39,6 +38,7 @@ if _TYPE_CHECKING:
     from onesigma.report import Report as Report
     from onesigma.rules import Assumption as Assumption
     from onesigma.rules import rule as rule
+    from onesigma.runtime.reference import Reference as Reference
     from onesigma.storage.model_file import load as load
     from onesigma.storage.model_file import save as save
     from onesigma.values.gaussian import Gaussian as Gaussian
@@ -55,7 +55,7 @@ _HOMES = {
     "McDropout": "baselines.mc_dropout",
     "Monitor": "decide.monitor",
     "Prediction": "prediction",
-    "Reference": "decide.reference",
+    "Reference": "runtime.reference",
     "Report": "report",
     "Temperature": "decide.temperature",
     "audit": "calibration.comparison",

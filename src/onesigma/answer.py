@@ -57,12 +57,18 @@ class Answer(Generic[Array]):
         if self.act is None:
             raise AttributeError("No rule says when to act: see onesigma.threshold.")
         act: list[bool] = self.act.tolist()  # type: ignore[attr-defined]
+        pairs = zip(act, self.oddness, strict=True)
+        return [SURE if yes else odd or UNSURE for yes, odd in pairs]
+
+    @property
+    def oddness(self) -> list[str]:
+        """For each input, unfamiliar or broken input, or "" where the guard finds nothing odd."""
         if self.contract is None or self.novelty is None:
-            return [SURE if yes else UNSURE for yes in act]
+            return [""] * len(self.mean)  # type: ignore[arg-type]
         novelty, kept = self.novelty.tolist(), self.in_contract.tolist()  # type: ignore[attr-defined]
         return [
-            SURE if yes else BROKEN if not whole else UNFAMILIAR if not odd >= NOVEL else UNSURE
-            for yes, whole, odd in zip(act, kept, novelty, strict=True)
+            BROKEN if not whole else UNFAMILIAR if not share >= NOVEL else ""
+            for whole, share in zip(kept, novelty, strict=True)
         ]
 
     @property

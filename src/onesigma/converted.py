@@ -27,6 +27,7 @@ from onesigma.rules.corrections import (
 from onesigma.rules.forms import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.runtime.contract import Contract
+from onesigma.runtime.reference import ABSTAINED, Reference
 from onesigma.values.gaussian import Gaussian, Value
 
 # The captured network keeps this name inside the propagated one: its weights are "source.…" there.
@@ -46,6 +47,7 @@ class Settings:
     ``particles`` is how many rows with fixed masks stand for each input.
     ``input_names`` are those of inputs that the original takes by name; without, they go by place.
     ``contract`` is what is known of the inputs: a network that has one also says ``novelty``.
+    ``reference`` is what the model says of known inputs, for a ``Monitor``.
     ``keep_answer`` promises that ``mean`` is the original network's own output, bit for bit.
     """
 
@@ -65,6 +67,7 @@ class Settings:
     abstain: AbstainRule | None = None
     contract: Contract | None = None
     class_names: tuple[str, ...] = ()
+    reference: Reference | None = None
 
     @property
     def rules(self) -> RuleTable:
@@ -89,11 +92,12 @@ class Settings:
         return tuple(getattr(torch, name) for name in self.input_dtypes)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = asdict(replace(self, corrections={}, abstain=None, contract=None))
+        plain = asdict(replace(self, corrections={}, abstain=None, contract=None, reference=None))
         return plain | {
             "corrections": encode_corrections(self.corrections),
             "abstain": None if self.abstain is None else self.abstain.to_dict(),
             "contract": None if self.contract is None else self.contract.to_dict(),
+            "reference": None if self.reference is None else self.reference.to_dict(),
         }
 
     @classmethod
@@ -104,7 +108,8 @@ class Settings:
                     f"it was converted with {name}={content[name]!r}, which was removed: make it "
                     "anew of the original model, with onesigma.fit"
                 )
-        heat, rule, terms = (content.get(n) for n in ("temperature", "abstain", "contract"))
+        names = ("temperature", "abstain", "contract", "reference")
+        heat, rule, terms, usual = (content.get(name) for name in names)
         values: dict[str, Any] = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
@@ -114,6 +119,7 @@ class Settings:
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
             "contract": None if terms is None else Contract.from_dict(terms),
             "class_names": tuple(content.get("class_names") or ()),
+            "reference": None if usual is None else Reference.from_dict(usual),
         }
         known = {name: value for name, value in content.items() if name not in _RETIRED}
         return cls(**{**known, **values})
@@ -202,6 +208,10 @@ class Converted(nn.Module):
     def abstain(self) -> AbstainRule | None:
         return self.settings.abstain
 
+    @property
+    def reference(self) -> Reference | None:
+        return self.settings.reference
+
     def with_temperature(self, temperature: Temperature | None) -> Converted:
         """A model of its own (on the same weights) whose probabilities have that temperature."""
         if self.abstain is not None:
@@ -210,12 +220,15 @@ class Converted(nn.Module):
                 "with_abstain(None), then fit the rule on that model's predictions."
             )
         self._require_classes("temperature")
-        return self.with_changes(settings=replace(self.settings, temperature=temperature))
+        # Entropies change, so that those of known inputs are no longer what they were.
+        settings = replace(self.settings, temperature=temperature, reference=None)
+        return self.with_changes(settings=settings)
 
     def with_abstain(self, rule: AbstainRule | None) -> Converted:
         """A model of its own (on the same weights) whose predictions say when to ``act``."""
         self._require_classes("abstain rule")
-        return self.with_changes(settings=replace(self.settings, abstain=rule))
+        usual = None if self.reference is None else self.reference.without(ABSTAINED)
+        return self.with_changes(settings=replace(self.settings, abstain=rule, reference=usual))
 
     def _require_classes(self, what: str) -> None:
         if self.settings.task != "classification":

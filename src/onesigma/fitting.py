@@ -28,7 +28,7 @@ from onesigma.calibration.distillation import (
     fit_particles,
     needs_particles,
 )
-from onesigma.calibration.guarding import Channels, with_guard
+from onesigma.calibration.guarding import Channels, add_guard, with_reference
 from onesigma.calibration.labelled import Labelled, learn_from_labels
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
@@ -138,13 +138,15 @@ def fit(
     network = model if scaling is None else _scaled(model, unlabelled, scaling)
     course = _begin(network, unlabelled, output, class_dim, corruptions, seed, resume, progress)
     made = _try_in_turn(_forms(network, course, output, keep_answer), course, worth, budget)
+    known, held_out = [x[:_MOST] for x in course.inputs], None
     if guard:
         about = Channels(channels, units, rate)
-        made = with_guard(made, [x[:_MOST] for x in course.inputs], channels=about, seed=seed)
+        made, held_out = add_guard(made, known, channels=about, seed=seed)
     made = _named(made, class_names, course.classes)
     if labelled is not None:
         made = learn_from_labels(made, labelled, groups=groups, risk=risk, seed=seed)
-    return made
+    # Last, because temperature and rule change what it notes.
+    return made if held_out is None else with_reference(made, known, held_out)
 
 
 def _begin(

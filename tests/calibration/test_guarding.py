@@ -1,5 +1,7 @@
 """A guard behind a network: nothing else changes, and every runtime says the same."""
 
+import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +11,7 @@ from torch import nn
 
 import onesigma
 from onesigma import runtime
-from onesigma.calibration.guarding import Channels, with_guard
+from onesigma.calibration.guarding import Channels, with_guard, with_reference
 from onesigma.lab import c_verify as verify
 from onesigma.runtime.comparison import TOLERANCE, mismatch
 
@@ -65,6 +67,7 @@ def test_it_survives_saving(pair, tmp_path):
     onesigma.save(model, tmp_path / "m.safetensors")
     loaded = onesigma.load(tmp_path / "m.safetensors")
     assert loaded.settings.contract == model.settings.contract
+    assert loaded.reference == model.reference
     for a, b in zip(model(X[:5]).arrays().values(), loaded(X[:5]).arrays().values(), strict=True):
         assert torch.equal(a, b)
 
@@ -77,7 +80,8 @@ INPUTS = torch.cat([X[:3], 0 * X[:1], 40 * X[:1], X[:1] + 6])
 def ruled():
     model = with_guard(FORMS["moments"](), (X,), channels=Channels(NAMES, ("g",) * 4, 50.0))
     heat = onesigma.Temperature(1.3, shift=0.2)
-    return model.with_temperature(heat).with_abstain(RULE)
+    model = model.with_temperature(heat).with_abstain(RULE)
+    return with_reference(model, (X,), torch.rand(len(X)))
 
 
 def test_the_runtime_says_the_same(ruled, tmp_path):
@@ -94,6 +98,8 @@ def test_the_runtime_says_the_same(ruled, tmp_path):
     assert device.contract == ruled.settings.contract
     assert device.contract.rate == 50.0
     assert device.contract.window == 24
+    assert device.reference == ruled.reference
+    assert len(json.dumps(device.reference.to_dict())) < 1000
 
 
 @needs_gcc
@@ -108,6 +114,34 @@ def test_c_says_the_same(ruled, tmp_path):
         for name, value in fields.items():
             expected = np.ravel(getattr(wanted, name)[row].numpy())
             assert mismatch(name, value.astype(expected.dtype), expected) < 2 * TOLERANCE, name
+
+
+def test_what_changes_the_answers_changes_what_is_usual(ruled):
+    """Or a monitor would compare with answers that the model no longer gives."""
+    rule = replace(RULE, threshold=1.2)  # acts on all that is familiar
+    ruled = with_reference(ruled.with_abstain(rule), (X,), torch.rand(len(X)))
+    assert [*ruled.reference.tails][-1] == "abstained"
+    other = ruled.with_abstain(None)
+    assert "abstained" not in {*other.reference.tails, *other.reference.known}
+    assert other.reference.tails["novelty"] == ruled.reference.tails["novelty"]
+    assert other.with_temperature(None).reference is None
+
+
+def test_known_inputs_are_no_surer_than_new_ones():
+    """Of few inputs it knows each one: held against them, new ones would look like a drift."""
+    draw = torch.Generator().manual_seed(5)
+    few, new = (torch.randn(count, 4, 24, generator=draw) for count in (100, 4000))
+    model = with_guard(FORMS["moments"](), (few,))
+    with torch.no_grad():
+        seen, fresh = model(few), model(new)
+    naive, monitor = (
+        onesigma.Monitor(reference)
+        for reference in (onesigma.Reference.learn(seen), model.reference)
+    )
+    naive.update(fresh)
+    monitor.update(fresh)
+    assert monitor.alarm_count == 0
+    assert naive.alarm_count > 4  # what is promised
 
 
 def test_not_a_number_is_never_acted_on(ruled):

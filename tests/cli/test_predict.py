@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import onesigma
+from onesigma.calibration.guarding import Channels, with_guard
 from onesigma.cli import main as cli
 
 X = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
@@ -263,3 +264,69 @@ def test_a_file_that_another_tool_changed(converted, folder, capsys):
     assert capsys.readouterr().out == expected
     assert predict("model.safetensors", "data.npy", "--no-check") == 1
     assert "--no-check would change nothing" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def guarded() -> onesigma.Converted:
+    torch.manual_seed(0)
+    layers = (nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(112, 3))
+    known = torch.randn(400, 2, 16, generator=torch.Generator().manual_seed(1))
+    model = onesigma.convert(nn.Sequential(*layers), known[:2])
+    return with_guard(model, (known,), channels=Channels(("a", "b")))
+
+
+def recorded(name: str, rows: int = 640) -> np.ndarray:
+    """Windows of 16 that are known, with a channel that is stuck from the second half on."""
+    x = np.random.default_rng(2).normal(size=(rows, 2)).astype(np.float32)
+    x[rows // 2 :, 1] = 0
+    np.savetxt(name, x, delimiter=",")
+    return x
+
+
+@pytest.mark.parametrize("option", ["--abstain-above", "--abstain-rule"])
+def test_what_is_odd_is_never_acted_on(guarded, tmp_path, monkeypatch, capsys, option):
+    """Neither with a rule that was made for a model without a guard."""
+    monkeypatch.chdir(tmp_path)
+    onesigma.save(guarded, "model.safetensors")
+    recorded("data.csv")
+    rule = onesigma.AbstainRule("entropy", 9.0, 0.05, None, 100, 1.0, 0.0)
+    Path("rule.json").write_text(json.dumps(rule.to_dict()))
+    value = "9" if option == "--abstain-above" else "rule.json"
+    command = ["model.safetensors", "data.csv", "--window", "16", option, value, "-o", "out.csv"]
+    assert predict(*command) == 0
+    rows = table(Path("out.csv").read_text())
+    assert {row["act"] for row in rows[20:]} == {"abstain"}
+    assert {row["reason"] for row in rows[20:]} == {"broken input"}
+    assert all(row["odd"].startswith("channel b: ") for row in rows[20:])
+    assert sum(row["act"] == "act" for row in rows[:20]) >= 17
+    said = capsys.readouterr().err
+    assert "; broken input 50" in said
+    assert "drift: " in said
+    assert "in 40 inputs, last at 3" in said
+
+
+@pytest.mark.parametrize(("hop", "every"), [("16", 1), ("5", 4)])
+def test_the_verdict_on_drift(guarded, tmp_path, monkeypatch, capsys, hop, every):
+    """Instants are tested once: of windows that overlap, only each k-th one."""
+    monkeypatch.chdir(tmp_path)
+    onesigma.export(guarded, "model.onnx")
+    x = recorded("data.csv")
+    np.savetxt("known.csv", np.random.default_rng(3).normal(size=x.shape), delimiter=",")
+    options = ["--window", "16", "--hop", hop, "--json"]
+    assert predict("model.onnx", "data.csv", *options) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["drift"]["every"] == every
+    assert found["drift"]["alarms"] > 0
+    assert found["drift"]["verdict"].startswith("drift: ")
+    assert "at most one false alarm in 1000 inputs" in found["drift"]["guarantee"]
+    assert found["reasons"]["broken input"] == pytest.approx(0.5, abs=0.03)
+    assert sum(found["reasons"].values()) == pytest.approx(1)
+    assert "familiar" in found["reasons"]  # there is no rule
+    assert predict("model.onnx", "known.csv", *options) == 0
+    assert json.loads(capsys.readouterr().out)["drift"]["alarms"] == 0
+
+
+def test_without_a_guard_the_summary_is_as_before(folder, capsys):
+    assert predict("model.safetensors", "data.npy", "--abstain-above", "1", "--json") == 0
+    names = ["model", "data", "samples", "valid", "labels", "coverage", "averages", "output"]
+    assert [*json.loads(capsys.readouterr().out)] == names

@@ -16,10 +16,10 @@ import torch
 from scipy.stats import beta, norm
 
 from onesigma import InputError, Monitor, PackageError, Prediction, Reference
-from onesigma.decide import reference as reference_module
 from onesigma.decide.history import BLOCKS, History
 from onesigma.decide.monitor import BETS, KEPT, Alarm, payoffs
-from onesigma.decide.reference import DOUBT, LEVELS, SHOWN, upper_limit
+from onesigma.runtime import reference as reference_module
+from onesigma.runtime.reference import DOUBT, LEVELS, SHOWN, upper_limit
 
 
 def answers(n, rng, *, odd=0.0, shift=0.0, z=None):
@@ -149,6 +149,14 @@ def test_plain_ranks_would_break_it(n, monkeypatch):
     """So the test above can fail, and the limits are needed."""
     monkeypatch.setattr(reference_module, "upper_limit", lambda count, n, _: (count + 1) / (n + 1))
     assert np.mean(rates(n, 40, 5000) > 1) > 5 * DOUBT
+
+
+def test_rounding_leaves_no_more_inputs_beyond():
+    rng = generator(3)
+    for value in [*rng.normal(size=200), *10.0 ** rng.uniform(-12, 5, 200), 0.0, -1e-320]:
+        kept = reference_module._above(float(value))
+        assert value <= kept <= value + 1.1e-3 * abs(value) + 1e-300
+        assert len(f"{kept:.15g}".replace("-", "").lstrip("0.").partition("e")[0]) <= 6
 
 
 def test_alike_neighbours_break_it_and_every_helps():

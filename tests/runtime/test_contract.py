@@ -32,6 +32,12 @@ def answer(*rows, novelty=0.5):
     return Prediction(one, one, contract=np.stack(rows), novelty=np.full(len(rows), novelty))
 
 
+def test_without_figures_the_same_oddity_has_the_same_words():
+    both = answer(places(std=(0.01, 0.5)), places(std=(0.02, 0.5)))
+    assert len({*KNOWN.explain(both)}) == 2
+    assert KNOWN.explain(both, figures=False) == ["channel x: std: flat line?"] * 2
+
+
 def test_places_become_values():
     found = KNOWN.values(places(mean=(1.5, 10.5), std=(0.2, 1.9)))
     np.testing.assert_allclose(found[0, 0], [1.5, 10.5])

@@ -14,6 +14,8 @@ from onesigma.converted import Converted
 from onesigma.decide.guard import Guard, Layout, Measured, make_contract
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
+from onesigma.prediction import Prediction
+from onesigma.runtime.reference import Reference
 
 aten = torch.ops.aten
 
@@ -45,10 +47,36 @@ def with_guard(
     groups: Tensor | None = None,
     seed: int = 0,
 ) -> Converted:
+    """``add_guard``, and what the model says of known inputs, for a ``Monitor``."""
+    made, held_out = add_guard(converted, known, channels=channels, groups=groups, seed=seed)
+    return made if held_out is None else with_reference(made, known, held_out)
+
+
+@torch.no_grad()
+def with_reference(made: Converted, known: Sequence[Tensor], held_out: Tensor) -> Converted:
+    """Note what the model says of known inputs; again, once its temperature or rule is another.
+
+    ``held_out`` is their novelty as that of new inputs would be, see ``Guard``.
+    """
+    parts = zip(*(torch.split(x, _ROWS) for x in (*known, held_out)), strict=True)
+    said = [made.decide(replace(made.answer(*rows), novelty=novelty)) for *rows, novelty in parts]
+    reference = Reference.learn(Prediction.cat(said))
+    return made.with_changes(settings=replace(made.settings, reference=reference))
+
+
+def add_guard(
+    converted: Converted,
+    known: Sequence[Tensor],
+    *,
+    channels: Channels | None = None,
+    groups: Tensor | None = None,
+    seed: int = 0,
+) -> tuple[Converted, Tensor | None]:
     """Add ``contract`` and ``novelty`` to what the network says, learnt from known inputs.
 
     ``groups`` has a number for each of them, such as that of a person: new inputs are then taken to
-    be as unlike the known ones as one group is unlike all others.
+    be as unlike the known ones as one group is unlike all others. Also returns their novelty while
+    their fold was left out; None, and the model as it was, if there is nothing to measure.
     """
     network, given = converted.network, channels or Channels()
     count = None if given.names is None else len(given.names)
@@ -56,7 +84,7 @@ def with_guard(
     if not any(layouts):
         note = "no guard: none of the inputs is of floating point"
         notes = (*converted.report.notes, note)
-        return converted.with_changes(report=replace(converted.report, notes=notes))
+        return converted.with_changes(report=replace(converted.report, notes=notes)), None
     layer = _first_layer(network, known)
     looking = _looking(network, layer)
     measured, lowest = _measure(looking, Guard(layouts), known)
@@ -74,7 +102,7 @@ def with_guard(
     inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
     guarded = append(network, behind, [*inputs, layer, _logits(network)], "guard")
     settings = replace(converted.settings, contract=contract)
-    return converted.with_changes(network=guarded, settings=settings)
+    return converted.with_changes(network=guarded, settings=settings), guard.held_out
 
 
 def _logits(network: fx.GraphModule) -> fx.Node:

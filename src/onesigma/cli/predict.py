@@ -14,11 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onesigma import command
+from onesigma.answer import NOVEL, SURE
 from onesigma.command import Command
+from onesigma.decide.monitor import Monitor
+from onesigma.decide.threshold import AbstainRule, is_familiar
 from onesigma.errors import FileError, InputError
 from onesigma.runtime import Prediction
+from onesigma.runtime.reference import ABSTAINED, Reference
 from onesigma.storage.opening import EXPORTED, SAVED
 from onesigma.tables.answers import Table, table_writer, tabulate
+
+_FINE = "familiar"  # where no rule says when to act
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +52,8 @@ def _run(args: argparse.Namespace) -> None:
     summary = _Summary()
     unwanted = args.json and args.output is None
     with nullcontext() if unwanted else table_writer(args.output) as write:
-        for table in command.show_progress(_answer(args), "batches"):
-            summary.add(table)
+        for table, prediction in command.show_progress(_answer(args, summary), "batches"):
+            summary.add(table, prediction)
             if write is not None:
                 write(table)
     if args.json:
@@ -56,12 +62,15 @@ def _run(args: argparse.Namespace) -> None:
         command.print_json(names | summary.to_dict() | {"output": output})
     elif args.output is not None:
         print(f"{summary} → {args.output}", file=sys.stderr)
+        if summary.monitor is not None:
+            print(summary.monitor.verdict, file=sys.stderr)
 
 
-def _answer(args: argparse.Namespace) -> Iterator[Table]:
+def _answer(args: argparse.Namespace, summary: _Summary) -> Iterator[tuple[Table, Prediction]]:
     """The table of each batch, with the place of every sample in the file."""
     decide, class_names = _read_rule(args), command.read_class_names(args)
     model, samples = command.open_with_samples(args)
+    summary.monitor = _watch(args, model.reference, own_rule=decide is None)
     place = "index" if args.window is None else "start"
     step = 1 if args.window is None else args.hop or args.window
     first = 0
@@ -71,8 +80,21 @@ def _answer(args: argparse.Namespace) -> Iterator[Table]:
             prediction = replace(prediction, act=decide(prediction))
         names = class_names or model.class_names
         table = tabulate(prediction, names, probs=args.probs, contract=model.contract)
-        yield {place: [step * i for i in range(first, first + len(x))]} | table
+        yield {place: [step * i for i in range(first, first + len(x))]} | table, prediction
         first += len(x)
+
+
+def _watch(
+    args: argparse.Namespace, reference: Reference | None, *, own_rule: bool
+) -> Monitor | None:
+    """Does the file look like known inputs? None if the model does not know."""
+    if reference is not None and not own_rule:
+        reference = reference.without(ABSTAINED)  # another rule abstains at another rate
+    if reference is None:
+        return None
+    # Windows that overlap hold the same instants: testing both would count them twice.
+    overlap = 1 if args.window is None else math.ceil(args.window / (args.hop or args.window))
+    return Monitor(reference, every=overlap)
 
 
 def _read_rule(args: argparse.Namespace) -> Callable[[Any], Any] | None:
@@ -84,18 +106,27 @@ def _read_rule(args: argparse.Namespace) -> Callable[[Any], Any] | None:
                 raise InputError("--abstain-above needs classes: this model does regression.")
             return prediction.entropy <= args.abstain_above
 
-        return is_sure
+        return _unless_odd(is_sure)
     if args.abstain_rule is None:
         return None
-    from onesigma.decide.threshold import AbstainRule
-
     try:  # it compares arrays of any kind
-        return AbstainRule.from_dict(json.loads(args.abstain_rule.read_text(encoding="utf-8")))
+        rule = AbstainRule.from_dict(json.loads(args.abstain_rule.read_text(encoding="utf-8")))
+        return _unless_odd(rule)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise FileError(
             f"{args.abstain_rule} is no abstain rule ({error}). Write one with "
             "json.dump(rule.to_dict(), file), from what onesigma.threshold returned."
         ) from error
+
+
+def _unless_odd(decide: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Nothing that a guard finds odd is acted on, whatever the rule says."""
+
+    def acts(prediction: Any) -> Any:
+        act = decide(prediction)
+        return act if prediction.novelty is None else act & is_familiar(prediction, NOVEL)
+
+    return acts
 
 
 @dataclass
@@ -107,8 +138,16 @@ class _Summary:
     acts: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)  # of the finite numbers in each sum
+    reasons: Counter[str] = field(default_factory=Counter)  # of a model with a guard
+    monitor: Monitor | None = None
 
-    def add(self, table: Table) -> None:
+    def add(self, table: Table, prediction: Prediction) -> None:
+        if prediction.novelty is not None:
+            ruled = prediction.act is not None
+            found = prediction.reason if ruled else (odd or _FINE for odd in prediction.oddness)
+            self.reasons.update(found)
+        if self.monitor is not None:
+            self.monitor.update(prediction)
         self.samples += len(next(iter(table.values())))
         self.labels.update(map(str, table.get("label", ())))
         self.acts.update(table.get("act", ()))
@@ -123,18 +162,34 @@ class _Summary:
         """The share of samples to act on."""
         return self.acts["act"] / self.samples if self.acts else None
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of each reason, the commonest first."""
+        return {name: count / self.samples for name, count in self.reasons.most_common()}
+
     def to_dict(self) -> dict[str, Any]:
-        return {
+        guarded: dict[str, Any] = {"reasons": self.shares} if self.reasons else {}
+        if (watched := self.monitor) is not None:
+            guarded["drift"] = {
+                "verdict": watched.verdict,
+                "alarms": watched.alarm_count,
+                "every": watched.every,
+                "guarantee": watched.guarantee,
+            }
+        known = {
             "samples": self.samples,
             "valid": min(self.counts.values()),
             "labels": dict(self.labels.most_common()),
             "coverage": self.coverage,
             "averages": {k: total / max(1, self.counts[k]) for k, total in self.sums.items()},
         }
+        return known | guarded
 
     def __str__(self) -> str:
         acts = "" if self.coverage is None else f", acts on {100 * self.coverage:.1f} %"
-        return f"{self.samples} samples{acts}"
+        odd = {name: share for name, share in self.shares.items() if name not in (SURE, _FINE)}
+        reasons = ", ".join(f"{name} {100 * share:.1f} %" for name, share in odd.items())
+        return f"{self.samples} samples{acts}{f'; {reasons}' if reasons else ''}"
 
 
 PREDICT = Command(
@@ -143,8 +198,9 @@ PREDICT = Command(
     _add_options,
     _run,
     description="A table with one row per sample: label, probability, entropy and its "
-    "epistemic and aleatoric parts and, where there is a threshold, act or abstain; for "
-    "regression mean and std. Files larger than the memory are read piece by piece.",
+    "epistemic and aleatoric parts and, where there is a threshold, act or abstain; for a model "
+    "of onesigma.fit novelty, the reason and what is odd; for regression mean and std. Files "
+    "larger than the memory are read piece by piece.",
     example="onesigma predict model.safetensors watch.csv --window 250 --hop 125 -o out.csv"
     "\n  onesigma predict out.onnx inputs.npy --abstain-above 0.5 --json -o out.parquet"
     "\n  onesigma predict my.nets:make_cnn --weights cnn.pt data.parquet --columns x,y,z "

@@ -82,8 +82,11 @@ class Guard(nn.Module):
     """From inputs, the output of a layer and the logits to ``contract`` and ``novelty``.
 
     ``layouts`` are None for inputs that are no numbers to measure, ``signed`` says whether the
-    outputs of the layer can be negative.
+    outputs of the layer can be negative. ``held_out`` is the novelty of each input that it has
+    learnt from, before it had: by now they look more familiar than new ones do.
     """
+
+    held_out: Tensor
 
     def __init__(self, layouts: Sequence[Layout | None], *, signed: bool = True) -> None:
         super().__init__()
@@ -149,8 +152,11 @@ class Guard(nn.Module):
 
     def _learn_density(self, features: Tensor, labels: Tensor, folds: Tensor) -> None:
         parts = [folds == fold for fold in sorted({*folds.tolist()})]
-        odd = torch.cat([_Density.of(features[~p], labels[~p])(features[p]) for p in parts])
+        odd = torch.empty(len(features)).to(features)
+        for p in parts:
+            odd[p] = _Density.of(features[~p], labels[~p])(features[p])
         density, lines = _Density.of(features, labels), _tail_lines(odd)
+        self.held_out = torch.stack([a - b * odd for a, b in lines]).amax(0).sigmoid().float()
         # −D of each class is a sum of squares, of products and a constant; so is each line.
         forms = [slope * density.forms for _, slope in lines]
         constants = [level + slope * density.constants for level, slope in lines]

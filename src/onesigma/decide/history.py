@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.decide.reference import SHOWN, Values
+from onesigma.runtime.reference import SHOWN, Values
 
 BLOCKS = 512
 

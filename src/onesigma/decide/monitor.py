@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.decide.history import History
-from onesigma.decide.reference import DOUBT, SHOWN, Reference, Values, read, scores, shown, usable
 from onesigma.errors import InputError
+from onesigma.runtime.reference import RISK, SHOWN, Reference, Values, read, scores, shown, usable
 from onesigma.text_table import text_table
 
 # (w, a): the first four suit inputs that are all a little odd, the others a few that are very odd.
@@ -170,7 +170,7 @@ class Monitor:
         tested = "inputs" if self.every == 1 else "inputs tested"
         return (
             f"On independent inputs like the {self.reference.n} known ones: on average at most one "
-            f"false alarm in {1 / self.false_alarms:.4g} {tested}, with {100 * (1 - DOUBT):.0f} % "
+            f"false alarm in {1 / self.false_alarms:.4g} {tested}, with {100 * (1 - RISK):.0f} % "
             "confidence in the known ones."
         )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onesigma.decide.reference import SHOWN, Values
 from onesigma.errors import InputError, PackageError
+from onesigma.runtime.reference import SHOWN, Values
 
 if TYPE_CHECKING:
     from onesigma.decide.monitor import Monitor

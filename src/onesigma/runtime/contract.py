@@ -73,18 +73,21 @@ class Contract:
                 found[:, k] = np.exp(found[:, k].clip(-700, 700))
         return found
 
-    def explain(self, answer: Answer[Any]) -> list[str]:
-        """For each input that is broken or unfamiliar, what is odd about which channel; else ""."""
+    def explain(self, answer: Answer[Any], *, figures: bool = True) -> list[str]:
+        """For each input that is broken or unfamiliar, what is odd about which channel; else "".
+
+        Without figures, inputs that are odd in the same way have the same words.
+        """
         if answer.contract is None or answer.novelty is None:
             raise InputError("The answer is not of a guarded model: make one with onesigma.fit.")
         places = np.asarray(answer.contract, np.float64)
         familiar = (np.abs(places) <= 1).all(1) & (np.asarray(answer.novelty) >= NOVEL)
         return [
-            "" if known else self._sentence(row)
+            "" if known else self._sentence(row, figures)
             for row, known in zip(places, familiar, strict=True)
         ]
 
-    def _sentence(self, row: npt.NDArray[np.float64]) -> str:
+    def _sentence(self, row: npt.NDArray[np.float64], figures: bool) -> str:
         if not np.isfinite(row).all():
             return "not a number: the input holds NaN or infinity"
         values = self.values(row)[0]
@@ -93,15 +96,14 @@ class Contract:
         name = self.statistics[statistic]
         low, high = self.low[name][channel], self.high[name][channel]
         unit = f" {self.units[channel]}" if self.units else ""
-        value = float(values[statistic, channel])
-        # Near 0 a logarithm is limited, so that a smaller value looks like this one.
-        limit = "≤ " if name != MEAN and value < low else ""
-        shown = f"{limit}{_round(value)}{unit}"
         guess = self._guess(name, channel, values) if abs(row[worst]) > 1 else ""
-        return (
-            f"channel {self.channels[channel]}: {name} {shown}, known {_round(low)} … "
-            f"{_round(high)}{f': {guess}?' if guess else ''}"
-        )
+        words = f"channel {self.channels[channel]}: {name}"
+        if figures:
+            value = float(values[statistic, channel])
+            # Near 0 a logarithm is limited, so that a smaller value looks like this one.
+            limit = "≤ " if name != MEAN and value < low else ""
+            words += f" {limit}{_round(value)}{unit}, known {_round(low)} … {_round(high)}"
+        return f"{words}: {guess}?" if guess else words
 
     def _guess(self, name: str, channel: int, values: npt.NDArray[np.float64]) -> str:
         """What may have happened; "" if nothing common fits."""

@@ -17,6 +17,7 @@ from onesigma.answer import Answer
 from onesigma.arguments import typed
 from onesigma.errors import FileError, InputError, ModelError, PackageError
 from onesigma.runtime.contract import Contract
+from onesigma.runtime.reference import Reference
 
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
 FORMAT = 2
@@ -96,6 +97,12 @@ class Model:
         """What is known of the inputs, if the model was fitted with a guard."""
         found = self.metadata.get("contract")
         return None if found is None else Contract.from_dict(found)
+
+    @property
+    def reference(self) -> Reference | None:
+        """What the model says of known inputs, for ``onesigma.Monitor``, if it was fitted."""
+        found = self.metadata.get("reference")
+        return None if found is None else Reference.from_dict(found)
 
     def explain(self, prediction: Prediction) -> list[str]:
         """For each input that is broken or unfamiliar, what is odd about which channel; else ""."""

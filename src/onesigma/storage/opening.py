@@ -17,6 +17,7 @@ from onesigma import runtime
 from onesigma.errors import FileError, InputError, ModelError
 from onesigma.runtime.contract import Contract
 from onesigma.runtime.model import is_exported
+from onesigma.runtime.reference import Reference
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -49,6 +50,7 @@ class Opened:
         input_shape: of one batch; None stands for any number.
         abstain: the rule that says when to act, as ``AbstainRule.to_dict``, if the model has one.
         contract: what is known of the inputs, if the model has a guard.
+        reference: what the model says of known inputs, if it was fitted.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Opened:
     input_shape: tuple[int | None, ...] | None = None
     abstain: Mapping[str, Any] | None = None
     contract: Contract | None = None
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True)
@@ -193,8 +196,8 @@ def wrap_converted(
     predict, rule = _accept_any_batch(answer, shape[0]), converted.abstain
     abstain = None if rule is None else rule.to_dict()
     names = class_names or converted.settings.class_names or None
-    contract = converted.settings.contract
-    return Opened(name, predict, converted, names, shape, abstain, contract)
+    known = (converted.settings.contract, converted.settings.reference)
+    return Opened(name, predict, converted, names, shape, abstain, *known)
 
 
 def _suffix(name: str) -> str:
@@ -227,7 +230,8 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
         raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
     predict, names = _accept_any_batch(model, shape[0]), tuple(model.class_names or ())
     rule = model.metadata.get("abstain")
-    return Opened(name, predict, None, names or None, shape, rule, model.contract)
+    known = (model.contract, model.reference)
+    return Opened(name, predict, None, names or None, shape, rule, *known)
 
 
 def _accept_any_batch(predict: Predict, size: int | None) -> Predict:

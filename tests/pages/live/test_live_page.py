@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from queue import Queue
 from threading import Thread
 
-from pages.live.stand_in import feed, instants, serving
+from pages.live.stand_in import feed, guarded_model, instants, serving
 
 from onesigma.pages.live.feed import Feed
 from onesigma.tables.stream import Lines
@@ -24,9 +24,9 @@ ANSWERS = """count => new Promise((done) => {
 
 
 @contextmanager
-def view(browser, source, rule=None, **settings):
+def view(browser, source, rule=None, model=None, **settings):
     """The page of a stream; whatever goes wrong in it, or leaves this machine, fails the test."""
-    with serving(source, rule=rule, heartbeat=0.1) as server:
+    with serving(source, rule=rule, model=model, heartbeat=0.1) as server:
         page = browser.new_page(**settings)
         troubles, requests = [], []
         page.on("console", lambda message: troubles.append(message.text))
@@ -93,6 +93,43 @@ def test_the_rule_of_the_model_is_where_it_starts(browser):
         shows(page, "share", "Acts on 3 of 4")
         assert page.input_value("#score") == "epistemic"
         shows(page, "reset", "own rule")
+
+
+def test_odd_input_is_not_acted_on_wherever_the_slider_is(browser):
+    levels = Queue()
+    source = feed(iter(levels.get, None), names=("ax", "ay"))
+    with view(browser, source, model=guarded_model()) as page:
+        for level in [5] * 4 + [9] * 4:
+            levels.put(level)
+        shows(page, "label", "unfamiliar")
+        assert page.get_attribute("#answer", "data-act") == "odd"
+        for level in [30] * 4:
+            levels.put(level)
+        shows(page, "label", "broken input")
+        shows(page, "sure", "channel ax: mean 30, known -10 … 10: other units?")
+        slide(page, 1000)
+        shows(page, "limit", "0.69")
+        shows(page, "share", "Acts on 1 of 3 windows")
+        shows(page, "share", "1 unfamiliar and 1 broken input: it never acts on these")
+        assert page.text_content("#label") == "broken input"
+        assert page.is_visible("#odd-key")
+        shows(page, "drift", "No drift found in 3 inputs.")
+        for level in [30] * 400:
+            levels.put(level)
+        shows(page, "drift", "Drift: ")
+        assert page.get_attribute("#drift", "class") == "warn"
+        for level in [5] * 4:
+            levels.put(level)
+        shows(page, "label", "loud")
+        levels.put(None)
+        shows(page, "state", "ended")
+
+
+def test_without_a_guard_the_page_is_as_before(browser):
+    with view(browser, feed([9] * 4)) as page:
+        shows(page, "label", "loud")
+        assert not page.is_visible("#odd-key")
+        assert not page.is_visible("#drift")
 
 
 def test_it_waits_pauses_and_goes_on(browser):

@@ -6,7 +6,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from pages.live.stand_in import feed, instants, loud_model, predict, stand_in
+from pages.live.stand_in import feed, guarded_model, instants, loud_model, predict, stand_in
 
 from onesigma.errors import DataError
 from onesigma.pages.live.feed import Feed
@@ -98,6 +98,45 @@ def test_what_is_no_number_is_null():
     (answer,) = (a for frame in frames(played(feed([1] * 4), model)) for a in frame["answers"])
     assert answer["entropy"] is None
     assert answer["epistemic"] is None
+
+
+ODD = [5] * 4 + [9] * 4 + [30] * 4
+
+
+def answers(found):
+    return [answer for frame in frames(found) for answer in frame["answers"]]
+
+
+def test_what_the_guard_says_is_told():
+    found = played(feed(ODD, names=("ax", "ay")), guarded_model())
+    assert found[0][1]["guarded"] is True
+    assert [a["novelty"] for a in answers(found)] == [0.5, 0.001, 0.001]
+    assert [a["reason"] for a in answers(found)] == ["", "unfamiliar", "broken input"]
+    fine, novel, broken = (a["odd"] for a in answers(found))
+    assert fine == ""
+    assert novel.startswith("channel ax: mean 9, known -10")
+    assert broken == "channel ax: mean 30, known -10 … 10: other units?"
+    # Without names on either side, the sentence has those of the page.
+    found = played(feed(ODD), guarded_model())
+    assert found[0][1]["names"][0] == "channel 1"
+    assert answers(found)[2]["odd"].startswith("channel 1: ")
+
+
+def test_drift_is_told_and_instants_are_tested_once():
+    found = frames(played(feed([1] * 40 + [9] * 400), guarded_model()))
+    assert found[0]["drift"] == "no drift found in 0 inputs"
+    assert found[-1]["drift"].startswith("drift: ")
+    assert found[-1]["drift"].endswith("by novelty")
+    assert found[-1]["drifting"] is True
+    player = Player(guarded_model(), feed([1] * 8), rate=50, hop=3)
+    assert player._monitor.every == 2
+
+
+def test_without_a_guard_there_is_nothing_to_tell():
+    found = played(feed(LEVELS))
+    assert found[0][1]["guarded"] is False
+    assert {(a["novelty"], a["reason"], a["odd"]) for a in answers(found)} == {(None, "", "")}
+    assert "drift" not in frames(found)[-1]
 
 
 def test_many_channels_and_classes_are_cut_to_what_is_shown():

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import onesigma
+from onesigma.calibration.guarding import Channels, with_guard
 from onesigma.converted import Converted
 from onesigma.pages.report.findings import OURS, PLAIN, Cost, CostRow, Findings, gather
 
@@ -76,6 +77,17 @@ def find(model: Converted, x: Tensor, truth: Tensor | None = None, **options: An
 def labelled() -> Findings:
     options = {"class_names": NAMES, "risk": 0.2, "passes": PASSES}
     return find(residual(), inputs(2, 12), labels(), **options)
+
+
+@cache
+def guarded() -> Findings:
+    """The same with a guard; of its inputs, six are broken and four are noise."""
+    known = inputs(2, 12, count=400)
+    model = with_guard(residual(), (known,), channels=Channels(("up", HOSTILE)))
+    x = inputs(2, 12)
+    x[:6, 1] = 0
+    x[6:10] *= 1.6
+    return find(model, x, labels(), class_names=NAMES, risk=0.2)
 
 
 @cache

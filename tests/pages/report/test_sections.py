@@ -14,6 +14,7 @@ from pages.report.small_reports import (
     PASSES,
     converted,
     find,
+    guarded,
     inputs,
     labelled,
     labels,
@@ -24,6 +25,7 @@ from pages.report.small_reports import (
 from torch import nn
 
 import onesigma
+from onesigma.pages.report.sections import REASONS
 from onesigma.pages.report.write import report_page
 
 
@@ -175,3 +177,37 @@ def test_an_answer_at_each_position() -> None:
 def test_noise_of_the_input_alone() -> None:
     model = converted(seeded(lambda: nn.Linear(5, 3)), 5, input_std=0.2)
     assert "input: share 100 %" in report_page(find(model, inputs(5)))
+
+
+def test_what_the_guard_finds_is_told() -> None:
+    found = guarded()
+    text = report_page(found)
+    with torch.no_grad():
+        said = found.converted(found.inputs)
+    broken = ~said.in_contract
+    novel = ~broken & (said.novelty < 0.02)
+    familiar = ~broken & ~novel
+    assert bool(broken[:6].all())
+    counts = [int(each.sum()) for each in (familiar, novel, broken)]
+    names = ("familiar", "unfamiliar", "broken input")
+    assert found.to_dict()["familiarity"] == dict(zip(names, counts, strict=True))
+    for name, count in zip(names, counts, strict=True):
+        assert rows(text, name)[0] == [str(count), f"{100 * count / COUNT:.1f} %"]
+    # The commonest is what was done to it.
+    assert rows(text, r"channel &lt;img[^<]*: std [^<]*: flat line\?")[0] == ["6"]
+    assert "Does it know this input?" in text
+    assert "the bars are as flat as the dotted line" in plain_text(text)
+
+
+def test_the_reasons_of_the_rule_are_counted() -> None:
+    found, (text, plain) = guarded(), (report_page(guarded()), report_page(labelled()))
+    act, right = found.rule(found.ours), found.ours.label == found.labels
+    own = f"{100 * float(right[act].float().mean()):.1f} %"
+    share = f"{100 * float(act.float().mean()):.1f} %"
+    assert rows(text, "sure") == [[str(int(act.sum())), share, own]]
+    total = sum(int(rows(text, name)[-1][0]) for name in REASONS)
+    assert total == COUNT
+    # Without a guard there is no such part.
+    assert "Does it know this input?" not in plain
+    assert not rows(plain, "sure")
+    assert "familiarity" not in labelled().to_dict()

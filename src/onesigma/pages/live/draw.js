@@ -6,7 +6,7 @@ import { drawReading, drawUncertainty } from "./uncertainty.js";
 
 const FONT = '12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const INKS = ["blue", "green", "pink", "ink", "soft", "red"];
-const COLOURS = ["ink", "soft", "faint", "line", "bar", "tint", "amber", "amber-ink", "card"];
+const COLOURS = ["ink", "soft", "faint", "line", "bar", "tint", "amber", "amber-ink", "rose", "rose-ink", "card"];
 const GUTTER = 40; // left of the lanes, for numbers
 const MARGIN = 8; // right of them
 const NARROW = 500;

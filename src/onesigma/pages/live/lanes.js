@@ -74,32 +74,34 @@ export function drawTruth(sheet, lane) {
 }
 
 export function drawAnswers(sheet, lane) {
-  for (const { from, to, text } of stretches(sheet.view)) {
-    drawStretch(sheet, lane, from, to, text ?? "unsure", styleOf(sheet, text, "amber"));
+  for (const { from, to, text, odd } of stretches(sheet.view)) {
+    drawStretch(sheet, lane, from, to, text ?? "unsure", styleOf(sheet, text, odd ? "rose" : "amber"));
   }
 }
 
-// Answers in a row that say the same; text is null where it abstains.
+// Answers in a row that say the same; text is null where it is unsure, and the reason where the input is odd.
 function stretches({ hello, answers, rule }) {
   const found = [];
   for (const answer of answers) {
-    const text = abstains(answer, rule) ? null : hello.class_names[answer.top[0][0]];
+    const odd = answer.reason;
+    const text = odd || (abstains(answer, rule) ? null : hello.class_names[answer.top[0][0]]);
     const from = answer.t - hello.hop;
     const last = found.at(-1);
-    if (last && last.text === text && from - last.to < hello.hop / 2) last.to = answer.t;
-    else found.push({ from, to: answer.t, text });
+    if (last && last.text === text && last.odd === odd && from - last.to < hello.hop / 2) last.to = answer.t;
+    else found.push({ from, to: answer.t, text, odd });
   }
   return found;
 }
 
 // A class has a colour of its own; what is none of them is hatched.
 function styleOf({ colours, view }, text, otherwise) {
-  const label = view.hello.class_names.indexOf(text);
+  const label = otherwise === "rose" ? -1 : view.hello.class_names.indexOf(text);
   if (label >= 0) {
     const hue = (205 + 137.5 * label) % 360; // neighbours far apart
     return { fill: view.dark ? `hsl(${hue} 34% 32%)` : `hsl(${hue} 60% 84%)`, ink: colours.ink };
   }
   if (otherwise === "grey") return { fill: colours.line, hatch: colours.faint, ink: colours.ink };
+  if (otherwise === "rose") return { fill: colours.rose, hatch: colours.pink, ink: colours["rose-ink"] };
   return { fill: colours.amber, hatch: colours.orange, ink: colours["amber-ink"] };
 }
 

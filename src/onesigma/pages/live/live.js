@@ -13,7 +13,8 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 let hello = null;
-let data = { points: [], answers: [], bad: 0 };
+const nothing = () => ({ points: [], answers: [], bad: 0, drift: "", drifting: false });
+let data = nothing();
 let frozen = null; // the data that a paused page shows
 let rule = null;
 let chosen = false; // whether the reader set the rule: that outlives a reconnection
@@ -24,7 +25,7 @@ let pointer = null;
 
 function onHello(content) {
   hello = content;
-  data = { points: [], answers: [], bad: 0 };
+  data = nothing();
   pause(false);
   ended = null;
   connection = "waiting";
@@ -35,6 +36,8 @@ function onHello(content) {
   const pace = `windows of ${tidy(hello.window)} s, one every ${tidy(hello.hop)} s`;
   $("about").textContent = `${hello.source} · ${channels} · ${pace}`;
   $("reset").textContent = hello.own_rule ? "The model’s own rule" : "Reset";
+  $("odd-key").hidden = !hello.guarded;
+  $("answer").dataset.guarded = hello.guarded;
   makeClasses();
   showRule();
   update();
@@ -51,6 +54,7 @@ function onFrame(frame) {
   });
   data.answers.push(...frame.answers);
   data.bad = frame.bad;
+  [data.drift, data.drifting] = [frame.drift ?? "", frame.drifting ?? false];
   forget(data);
   update(frame.answers.length > 0);
 }
@@ -74,7 +78,7 @@ function update(atOnce = true) {
   });
 }
 
-function show({ points, answers, bad }) {
+function show({ points, answers, bad, drift, drifting }) {
   const now = Math.max(points.at(-1)?.t ?? 0, answers.at(-1)?.t ?? 0);
   draw($("chart"), { hello, points, answers, rule, now, pointer, dark: dark.matches });
   showState();
@@ -83,6 +87,8 @@ function show({ points, answers, bad }) {
     showShare(answers);
   } else $("answer").dataset.act = "none";
   showFacts(now, answers, bad);
+  write("drift", drift && `${drift[0].toUpperCase()}${drift.slice(1)}.`);
+  $("drift").className = drifting ? "warn" : "soft";
 }
 
 function showState() {
@@ -115,11 +121,13 @@ function showState() {
 
 function showAnswer(answer) {
   const [label, probability] = answer.top[0];
+  const { reason, odd } = answer;
   const unsure = abstains(answer, rule);
   const name = hello.class_names[label];
-  $("answer").dataset.act = unsure ? "no" : "yes";
-  write("label", unsure ? "unsure" : name);
-  write("sure", unsure ? `Most likely ${name}, ${percent(probability)}.` : `${percent(probability)} sure.`);
+  $("answer").dataset.act = reason ? "odd" : unsure ? "no" : "yes";
+  write("label", reason || (unsure ? "unsure" : name));
+  const likely = `Most likely ${name}, ${percent(probability)}.`;
+  write("sure", odd || (unsure ? likely : `${percent(probability)} sure.`));
   const { entropy, epistemic } = answer;
   const most = figure(hello.most);
   write("figures", `entropy ${figure(entropy)} of at most ${most} nats; its epistemic part ${figure(epistemic)}`);
@@ -128,7 +136,8 @@ function showAnswer(answer) {
   $("gauge-threshold").style.left = `${(100 * rule.threshold) / mostOf(rule.score, hello.most)}%`;
   showClasses(answer);
   const score = figure(scoreOf(answer, rule.score));
-  if (unsure) speak(`Unsure: uncertainty ${score}, threshold ${figure(rule.threshold)}. Most likely ${name}.`);
+  if (reason) speak(`Not acted on, ${reason}: ${odd}`);
+  else if (unsure) speak(`Unsure: uncertainty ${score}, threshold ${figure(rule.threshold)}. Most likely ${name}.`);
   else speak(`${name}, ${percent(probability)} sure.`);
 }
 
@@ -162,12 +171,18 @@ function showShare(answers) {
   const acted = answers.filter((answer) => !abstains(answer, rule));
   const share = percent(acted.length / answers.length);
   let words = `Acts on ${acted.length} of ${answers.length} windows (${share}).`;
+  words += oddWords(answers.map(({ reason }) => reason).filter(Boolean));
   if (hello.notes.length) {
     const [some, all] = [rightOf(acted), rightOf(answers)];
     words += ` Of the windows with one known truth it acts on ${some.known}, and ${some.right} of those are right.`;
     words += ` Without abstaining, ${all.right} of ${all.known} would be right.`;
   }
   write("share", words);
+}
+
+function oddWords(reasons) {
+  const counts = [...new Set(reasons)].map((each) => `${reasons.filter((r) => r === each).length} ${each}`);
+  return counts.length ? ` ${counts.join(" and ")}: it never acts on these, wherever the slider is.` : "";
 }
 
 function rightOf(answers) {

@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 from onesigma import runtime
 from onesigma.errors import InputError, ModelError
+from onesigma.runtime.contract import Contract, name_channels
+from onesigma.runtime.reference import Reference
 from onesigma.storage.opening import Opened, Predict
 from onesigma.tables.windows import Scaling
 
 Window = npt.NDArray[np.float32]
+CHANNEL = "channel "  # how those without a name are called
 _DEFAULT_SHARE = 0.4  # of the largest entropy: where to abstain unless the model says
 
 
@@ -30,6 +33,8 @@ class LiveModel:
     score: str = "entropy"  # the uncertainty that the abstain rule compares
     threshold: float = 0.0  # abstain at and above
     own_rule: bool = False  # whether score and threshold are the model's own
+    contract: Contract | None = None  # what is known of the inputs, if it has a guard
+    reference: Reference | None = None  # what it says of known inputs
 
     @property
     def length(self) -> int:
@@ -46,6 +51,21 @@ class LiveModel:
     def most(self) -> float:
         """The largest value that the score can have."""
         return 1.0 if self.score == "confidence" else math.log(len(self.class_names))
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Of the channels, if it was fitted with names."""
+        known = () if self.contract is None else self.contract.channels
+        return known if known and known != name_channels(len(known), None) else None
+
+    def explain(self, answer: runtime.Prediction, names: Sequence[str]) -> str:
+        """What is odd about the window, "" if nothing; ``names`` are those on the page."""
+        contract = self.contract
+        if contract is None or answer.contract is None:
+            return ""
+        if self.names is None and len(names) == len(contract.channels):
+            contract = replace(contract, channels=tuple(n.removeprefix(CHANNEL) for n in names))
+        return contract.explain(answer)[0]
 
     def __call__(self, window: Window) -> runtime.Prediction:
         """Answer one window (instants, channels)."""
@@ -68,6 +88,7 @@ def live_model(
     if not sizes or len(sizes) != len(shape) - 1:
         raise InputError(f"{name}: the shape of its input must be known, except for the batch.")
     model = LiveModel(name, sizes, opened.predict, channels_last, scaling)
+    model = replace(model, contract=opened.contract, reference=opened.reference)
     probs = model(np.zeros((model.length, model.channels), np.float32)).probs
     if probs is None or probs.ndim != 2:
         raise ModelError(f"{name} is no classifier: the live view shows one class per window.")

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from onesigma.decide.monitor import Monitor
 from onesigma.errors import OnesigmaError
 from onesigma.pages.live.feed import Feed
-from onesigma.pages.live.model import LiveModel, Window
+from onesigma.pages.live.model import CHANNEL, LiveModel, Window
 from onesigma.tables.stream import Instant, windows
 
 _FRAMES_PER_SECOND = 20
@@ -75,6 +76,15 @@ class Player:
         self._signal: list[list[float | None]] = []
         self._answers: list[dict[str, Any]] = []
         self._points = 0
+        # Windows that overlap hold the same instants: each of these is tested once.
+        every, known = math.ceil(model.length / hop), model.reference
+        self._monitor = None if known is None else Monitor(known, every=every)
+
+    def _names(self) -> list[str]:
+        """Of all channels: as the stream says, else as the model does."""
+        feed = self._feed
+        known = (feed.lines.names if feed.lines else feed.names) or self._model.names
+        return list(known or [f"{CHANNEL}{i + 1}" for i in range(self._model.channels)])
 
     def hello(self) -> bytes:
         """What a page has to know before the first frame."""
@@ -82,14 +92,14 @@ class Player:
         seconds = model.length / self._rate
         kept = _KEPT_FRAMES * self._per_frame / self._rate
         shown = min(model.channels, _SHOWN_CHANNELS)
-        known = feed.lines.names if feed.lines else feed.names
         content = {
             "model": model.name,
             "source": feed.title,
             "recorded": feed.recorded,
             "class_names": model.class_names,
             "channels": model.channels,
-            "names": list((known or [f"channel {i + 1}" for i in range(shown)])[:shown]),
+            "names": self._names()[:shown],
+            "guarded": model.contract is not None,
             "window": seconds,
             "hop": self._hop / self._rate,
             "point": self._per_point / self._rate,
@@ -156,17 +166,27 @@ class Player:
                 "top": [[int(label), _number(probs[label])] for label in best],
                 "entropy": _number(answer.entropy),
                 "epistemic": _number(answer.epistemic),
+                "novelty": _number(answer.novelty),
+                "reason": answer.oddness[0],
+                "odd": self._model.explain(answer, self._names()),
                 "ms": _number(1e3 * took),
             }
         )
+        if self._monitor is not None:
+            self._monitor.update(answer)
         self._flush()
 
     def _flush(self) -> None:
         if self._signal or self._answers:
             content = {"from": self._points, "signal": self._signal, "answers": self._answers}
-            self.ring.append(_event("frame", content | {"bad": self._bad()}))
+            self.ring.append(_event("frame", content | {"bad": self._bad()} | self._drift()))
             self._points += len(self._signal)
             self._signal, self._answers = [], []
+
+    def _drift(self) -> dict[str, Any]:
+        if self._monitor is None:
+            return {}
+        return {"drift": self._monitor.verdict, "drifting": self._monitor.drifting}
 
     def _bad(self) -> int:
         return self._feed.lines.bad if self._feed.lines else 0

@@ -8,11 +8,15 @@ export const scoreOf = (answer, score) => {
 
 export const mostOf = (score, most) => (score === "confidence" ? 1 : most);
 
-// Without a number it does not act.
+// Without a number it does not act, nor on input that the model's guard finds odd.
 export const abstains = (answer, rule) => {
+  if (answer.reason) return true;
   const score = scoreOf(answer, rule.score);
   return score === null || !(score < rule.threshold);
 };
+
+// What is odd, without the figures: "channel az: flat line?"
+export const gist = (odd) => odd.replace(/: .*: /, ": ");
 
 export const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)} %`);
 export const figure = (value) => (value === null ? "–" : value.toFixed(2));

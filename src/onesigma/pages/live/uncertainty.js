@@ -1,7 +1,7 @@
 // The lane of the uncertainty, and what the pointer reads off the chart.
 
 import { drawScale } from "./lanes.js";
-import { abstains, clock, figure, mostOf, percent, scoreOf } from "./rule.js";
+import { abstains, clock, figure, gist, mostOf, percent, scoreOf } from "./rule.js";
 
 export function drawUncertainty(sheet, lane) {
   const { pen, colours, x, left, right, first, view } = sheet;
@@ -12,9 +12,9 @@ export function drawUncertainty(sheet, lane) {
   pen.beginPath();
   pen.rect(left, lane.top - 2, right - left, lane.height + 2);
   pen.clip();
-  pen.fillStyle = colours.amber;
   const hop = x(hello.hop) - x(0);
   for (const answer of answers) {
+    pen.fillStyle = answer.reason ? colours.rose : colours.amber;
     // Half a pixel more, or seams show between neighbours.
     if (abstains(answer, rule)) pen.fillRect(x(answer.t) - hop, lane.top, hop + 0.5, lane.height);
   }
@@ -78,18 +78,21 @@ export function drawReading({ pen, colours, left, right, first, span, view }, la
   pen.fillStyle = colours.faint;
   pen.fillRect(view.pointer, top, 1, lanes.at(-1).bottom - top);
   const [label, probability] = answer.top[0];
-  const said = abstains(answer, view.rule) ? "unsure, most likely " : "";
+  const not = answer.reason || (abstains(answer, view.rule) ? "unsure" : "");
+  const said = not && `${not}, most likely `;
   const text = [
     `${clock(answer.t)}  ${said}${view.hello.class_names[label]} ${percent(probability)}`,
     `entropy ${figure(answer.entropy)}, epistemic ${figure(answer.epistemic)}`,
   ];
+  if (view.hello.guarded) text[1] += `, novelty ${figure(answer.novelty)}`;
+  if (answer.odd) text.push(gist(answer.odd));
   const wide = Math.max(...text.map((line) => pen.measureText(line).width)) + 16;
   const at = Math.max(left, Math.min(view.pointer - wide / 2, right - wide));
   pen.fillStyle = colours.card;
   pen.strokeStyle = colours.bar;
   pen.lineWidth = 1;
   pen.beginPath();
-  pen.roundRect(at, top + 6, wide, 42, 6);
+  pen.roundRect(at, top + 6, wide, 8 + 17 * text.length, 6);
   pen.fill();
   pen.stroke();
   pen.fillStyle = colours.ink;

@@ -1,8 +1,9 @@
 """What the report knows: the plain network, one pass and Monte Carlo on the same inputs."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from onesigma import metrics
+from onesigma.answer import BROKEN, UNFAMILIAR
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
 from onesigma.calibration.comparison import Audit, audit
@@ -23,6 +25,7 @@ from onesigma.pages.report.uncertainty_flow import Stop, uncertainty_flow, uncer
 from onesigma.prediction import Prediction
 
 PLAIN, OURS, SAMPLED = "plain network", "one pass", "Monte Carlo"
+FAMILIAR = "familiar"
 RISK = 0.05
 _BATCH = 64
 # Inputs for the figures layer by layer: more than a hundred would change no digit shown.
@@ -126,7 +129,8 @@ class Findings:
         return np.asarray(to_array(value).reshape(len(value), -1).mean(1))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        guard = {"familiarity": self.familiarity()} if self.guarded else {}
+        known = {
             "model": self.name,
             "inputs": len(self.inputs),
             "figures": self.figures(),
@@ -134,6 +138,21 @@ class Findings:
             "shares": self.shares,
             "audit": self.audit.to_dict(),
         }
+        return known | guard
+
+    @property
+    def guarded(self) -> bool:
+        return self.ours.novelty is not None
+
+    def familiarity(self) -> dict[str, int]:
+        """How many inputs are familiar, unfamiliar and broken, of a model with a guard."""
+        counts = Counter(odd or FAMILIAR for odd in self.ours.oddness)
+        return {name: counts[name] for name in (FAMILIAR, UNFAMILIAR, BROKEN)}
+
+    def reasons(self) -> list[str]:
+        """For each input, why the rule acts or not."""
+        assert self.rule is not None
+        return replace(self.ours, act=self.rule(self.ours)).reason
 
     def class_name(self, index: int) -> str:
         return self.class_names[index] if self.class_names else f"class {index}"

@@ -2,7 +2,8 @@
 
 import math
 import platform
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from onesigma import metrics
+from onesigma.answer import BROKEN, NOVEL, SURE, UNFAMILIAR, UNSURE
 from onesigma.calibration.comparison import Audit, LayerAudit
 from onesigma.converted import Converted
 from onesigma.pages.html.charts import Axis, Chart, Floats, sketches
@@ -25,14 +27,18 @@ from onesigma.pages.report.findings import (
     to_array,
 )
 from onesigma.pages.report.words import TERMS, TEXTS
+from onesigma.prediction import Prediction
 from onesigma.report import Report
+from onesigma.runtime.contract import Contract
 from onesigma.version import __version__
 
 Legend = list[tuple[str, str]]
 KINDS = {PLAIN: "plain", OURS: "ours", SAMPLED: "sampled"}
 _LOWER_IS_BETTER = {"NLL", "Brier", "ECE", "AURC", "RMSE", "mean error"}
 _IN_PERCENT = {"accuracy", "within 1 std", "within 2 std"}
+REASONS = (SURE, UNSURE, UNFAMILIAR, BROKEN)
 _BINS = 24
+_SHOWN_KINDS = 3  # of what may be odd about an input
 _SHOWN_INPUTS = 6  # of the surest, and as many of the least sure
 _POINTS = 240  # of a curve: as many as a screen can show
 # The drawn ratios of the audit: their size, and how many times too large or small a bar may show.
@@ -250,7 +256,7 @@ def _entropies(found: Findings, ours: Answers) -> str:
 def _epistemic(ours: Answers) -> str:
     x = Axis(0, max(float(ours.epistemic.max(initial=0)), 0.01), "epistemic part in nats")
     chart, legend = _histogram(x, ours.epistemic, ours)
-    return chart.figure("Epistemic part: is the input unfamiliar?", TEXTS["epistemic"], legend)
+    return chart.figure("Epistemic part: is the class unknown?", TEXTS["epistemic"], legend)
 
 
 def _histogram(x: Axis, values: Floats, ours: Answers) -> tuple[Chart, Legend]:
@@ -303,6 +309,55 @@ def _error_curve(std: Floats, error: Floats) -> str:
     chart.line(_thin(kept[few:] / len(std), means[few:]), "ours")
     title = "Does the uncertainty find the large errors?"
     return chart.figure(title, TEXTS["error_curve"], [("ours", OURS)])
+
+
+def show_guard(found: Findings) -> Iterator[str]:
+    """Which inputs are like those the model knows, what is odd about others, and what follows."""
+    counts, contract = found.familiarity(), found.converted.settings.contract
+    assert contract is not None
+    yield f"<p>{TEXTS['guard']}</p>"
+    tables = table(("", "inputs", "share"), _count_cells(counts, len(found.inputs)))
+    if found.rule is not None and found.rule.novelty is not None:
+        tables += f'<p class="small">{TEXTS["reasons"]}</p>{_reasons(found)}'
+    drawn = _novelties(to_array(found.ours.novelty))
+    yield f'<div class="charts">{drawn}<div class="beside">{tables}</div></div>'
+    if rows := list(_oddities(contract, found.ours)):
+        yield f'<h3>What is odd</h3><p class="small">{TEXTS["odd"]}</p>'
+        yield table(("commonest", "inputs"), rows, kind="words")
+
+
+def _count_cells(counts: Mapping[str, int], total: int) -> list[list[str]]:
+    return [[name, f"{n:,}", f"{100 * n / total:.1f} %"] for name, n in counts.items()]
+
+
+def _novelties(novelty: Floats) -> str:
+    chart = _bars(Axis(0, 1, "novelty"), {"ours": novelty}, "share of the inputs")
+    chart.line([(0, 1 / _BINS), (1, 1 / _BINS)], "ideal")
+    chart.upright(NOVEL, "unfamiliar below")
+    return chart.figure("Novelty: is the input foreign?", TEXTS["novelty"])
+
+
+def _oddities(contract: Contract, ours: Prediction) -> Iterator[tuple[str, str]]:
+    """Of the commonest, the first in words, and how many are like it."""
+    said = ours.detach()
+    kinds, full = contract.explain(said, figures=False), contract.explain(said)
+    examples = dict(zip(kinds[::-1], full[::-1], strict=True))  # the first of each kind
+    for kind, count in Counter(filter(None, kinds)).most_common(_SHOWN_KINDS):
+        yield examples[kind], f"{count:,}"
+
+
+def _reasons(found: Findings) -> str:
+    """How often the rule acts or not for which reason; with labels, how often it would be right."""
+    reasons = np.array(found.reasons())
+    counts = {name: int((reasons == name).sum()) for name in REASONS}
+    rows = _count_cells(counts, len(reasons))
+    if found.labels is None:
+        return table(("reason", "inputs", "share"), rows)
+    right = to_array(found.ours.label == found.labels)
+    for row in rows:
+        own = right[reasons == row[0]]
+        row.append(f"{100 * own.mean():.1f} %" if len(own) else "–")
+    return table(("reason", "inputs", "share", "right"), rows)
 
 
 def show_inputs(found: Findings) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from onesigma.pages.html.page import page
 from onesigma.pages.report import sections
 from onesigma.pages.report.diagram import show_graph
-from onesigma.pages.report.findings import OURS, Cost, Findings
+from onesigma.pages.report.findings import FAMILIAR, OURS, Cost, Findings
 from onesigma.pages.report.words import LIMITS
 from onesigma.report import Report
 from onesigma.storage.atomic import replacing
@@ -34,6 +34,7 @@ def report_page(found: Findings, *, cost: Cost | str | None = None, command: str
         "fidelity": ("Is it what Monte Carlo would say?", sections.show_fidelity(found.audit)),
         **_fitted(converted.report),
         "answers": ("How good are answers and uncertainty?", sections.show_answers(found)),
+        **_guarded(found),
         "inputs": ("Most and least certain inputs", sections.show_inputs(found)),
         "cost": ("What it costs", sections.show_cost(converted, cost or "not measured")),
         "assumptions": ("Assumptions", sections.show_assumptions(converted.report)),
@@ -59,6 +60,13 @@ def _fitted(report: Report) -> dict[str, tuple[str, Iterator[str]]]:
     if not report.candidates:
         return {}
     return {"forms": ("What fit tried", sections.show_candidates(report))}
+
+
+def _guarded(found: Findings) -> dict[str, tuple[str, Iterator[str]]]:
+    """A part about novelty and the input contract, for a model that has them."""
+    if not found.guarded:
+        return {}
+    return {"guard": ("Does it know this input?", sections.show_guard(found))}
 
 
 def _header(found: Findings) -> str:
@@ -88,6 +96,9 @@ def _headlines(found: Findings, cost: Cost | str | None) -> Iterator[tuple[str, 
     if found.rule is not None:
         acted = f"{100 * float(found.rule(found.ours).double().mean()):.0f} %"
         yield "answers", acted, f"of inputs acted on, for a risk of {100 * found.rule.risk:.3g} %"
+    if found.guarded:
+        share = found.familiarity()[FAMILIAR] / len(found.inputs)
+        yield "guard", f"{100 * share:.0f} %", "of inputs are familiar"
     if isinstance(cost, Cost):
         for row in [row for row in cost.rows if row.contender == OURS][-1:]:
             yield "cost", f"{row.ratio:.1f}×", f"the plain network’s time in {row.runtime}"

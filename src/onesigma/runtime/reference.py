@@ -6,7 +6,7 @@ replaced by its upper limit: whatever the distribution, ties included,
 
     P(s > t) ≤ u   with confidence 1 − d,   where   P(Binomial(n, u) ≤ c) = d
 (Clopper and Pearson; for a rank fixed in advance P(s > t) is at most Beta(c + 1, n − c)). The
-doubt of 5 % is shared by all limits, so that all of them hold at once with 95 % confidence.
+risk of 5 % is shared by all limits, so that all of them hold at once with 95 % confidence.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onesigma.answer import NOVEL
 from onesigma.errors import InputError
 
 Values = npt.NDArray[np.float64]
 Tail = tuple[tuple[float, float], ...]  # (t, u), the most unusual first
 LEVELS = (0.0, 0.01, 0.03, 0.1, 0.25, 0.5)  # shares of known inputs above t
-DOUBT = 0.05
-ODD = 0.01  # an input of less novelty is called odd
-SHOWN = {"novelty": f"novelty below {ODD:g}", "entropy": "mean entropy", "abstained": "abstained"}
-STREAMS = ("novelty", "high entropy", "low entropy", "abstained")
+RISK = 0.05
+SHOWN = {"novelty": f"novelty below {NOVEL:g}", "entropy": "mean entropy", "abstained": "abstained"}
+ABSTAINED = "abstained"
+STREAMS = ("novelty", "high entropy", "low entropy", ABSTAINED)
+_DIGITS = 4  # that are kept of each number
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What ``Monitor`` compares with; made by ``Reference.learn``, about 1 kB as JSON.
+    """What ``Monitor`` compares with; made by ``Reference.learn``, about 0.5 kB as JSON.
 
     Attributes:
         n: how many known inputs it was learnt from.
-        known: of them: the share with a novelty below 0.01, the mean entropy, the share abstained.
+        known: of them: the share with a novelty below 0.02, the mean entropy, the share abstained.
         tails: for each stream, thresholds and the upper limits of the shares beyond them.
     """
 
@@ -71,9 +73,15 @@ class Reference:
         if n == 0:
             raise InputError("None of the inputs has a finite answer: there is nothing to learn.")
         each = scores(values)
-        found = {name: _tail(name, score, DOUBT / len(each)) for name, score in each.items()}
-        known = {name: float(column.mean()) for name, column in shown(values).items()}
+        found = {name: _tail(name, score, RISK / len(each)) for name, score in each.items()}
+        known = {name: _brief(float(column.mean())) for name, column in shown(values).items()}
         return cls(n, known, {name: tail for name, tail in found.items() if tail})
+
+    def without(self, stream: str) -> Reference | None:
+        """The other streams: for when this one no longer is what it was. None if none is left."""
+        tails = {name: tail for name, tail in self.tails.items() if name != stream}
+        known = {name: value for name, value in self.known.items() if name != stream}
+        return Reference(self.n, known, tails) if tails else None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -128,22 +136,35 @@ def scores(values: Mapping[str, Values]) -> dict[str, Values]:
 
 def shown(values: Mapping[str, Values]) -> dict[str, Values]:
     """What is averaged for the reader."""
-    odd = {"novelty": (values["novelty"] < ODD).astype(float)} if "novelty" in values else {}
+    odd = {"novelty": (values["novelty"] < NOVEL).astype(float)} if "novelty" in values else {}
     return {**values, **odd}
 
 
-def _tail(name: str, score: Values, doubt: float) -> Tail:
+def _tail(name: str, score: Values, risk: float) -> Tail:
     n = len(score)
-    if name == "abstained":  # the one event is given: it is counted
-        limit = upper_limit(int(score.sum()), n, doubt)
-        return ((0.0, limit),) if limit < 1 else ()
+    if name == ABSTAINED:  # the one event is given: it is counted
+        limit = upper_limit(int(score.sum()), n, risk)
+        return ((0.0, _above(limit)),) if _above(limit) < 1 else ()
     ranks, ordered = sorted({int(level * n) for level in LEVELS}), np.sort(score)[::-1]
-    limits = [upper_limit(rank, n, doubt / len(ranks)) for rank in ranks]
-    return tuple((float(ordered[r]), u) for r, u in zip(ranks, limits, strict=True) if u < 1)
+    limits = [_above(upper_limit(rank, n, risk / len(ranks))) for rank in ranks]
+    pairs = zip(ranks, limits, strict=True)
+    return tuple((_above(float(ordered[r])), u) for r, u in pairs if u < 1)
 
 
-def upper_limit(count: int, n: int, doubt: float) -> float:
-    """The largest share that still gives at most ``count`` of ``n`` with probability ``doubt``."""
+def _above(value: float) -> float:
+    """Short in JSON, and never less: beyond a higher threshold there are no more inputs."""
+    if abs(value) < 1e-300:
+        return max(value, 0.0)
+    step = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - _DIGITS)
+    return max(value, _brief(math.ceil(value / step) * step))
+
+
+def _brief(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def upper_limit(count: int, n: int, risk: float) -> float:
+    """The largest share that still gives at most ``count`` of ``n`` with probability ``risk``."""
     if count >= n:
         return 1.0
     i = np.arange(1, count + 1)
@@ -152,5 +173,5 @@ def upper_limit(count: int, n: int, doubt: float) -> float:
     while high - low > 1e-6 * high:
         p = (low + high) / 2
         chance = np.exp(choices + i * math.log(p) + (n - i) * math.log1p(-p)).sum()
-        low, high = (p, high) if chance > doubt else (low, p)
-    return float(f"{high:.7g}")  # short in JSON
+        low, high = (p, high) if chance > risk else (low, p)
+    return high
