@@ -19,7 +19,7 @@ from onesigma import InputError, Monitor, PackageError, Prediction, Reference
 from onesigma.decide.history import BLOCKS, History
 from onesigma.decide.monitor import BETS, KEPT, Alarm, payoffs
 from onesigma.runtime import reference as reference_module
-from onesigma.runtime.reference import DOUBT, LEVELS, SHOWN, upper_limit
+from onesigma.runtime.reference import LEVELS, RISK, SHOWN, upper_limit
 
 
 def answers(n, rng, *, odd=0.0, shift=0.0, z=None):
@@ -93,7 +93,7 @@ def test_all_limits_hold_as_often_as_promised(ties):
             for name, tail in learnt.tails.items()
             for t, u in tail
         )
-    assert broken / repeats <= DOUBT + 5 * math.sqrt(DOUBT * (1 - DOUBT) / repeats)
+    assert broken / repeats <= RISK + 5 * math.sqrt(RISK * (1 - RISK) / repeats)
 
 
 def share_beyond(t, above, ties):
@@ -141,14 +141,14 @@ def test_the_promise_holds_with_few_known_inputs(n):
     found = rates(n, 40, 5000)
     mean, error = mean_and_error(found)
     assert mean + 5 * error < 0.5
-    assert np.mean(found > 1) <= DOUBT
+    assert np.mean(found > 1) <= RISK
 
 
 @pytest.mark.parametrize("n", [100, 300])
 def test_plain_ranks_would_break_it(n, monkeypatch):
     """So the test above can fail, and the limits are needed."""
     monkeypatch.setattr(reference_module, "upper_limit", lambda count, n, _: (count + 1) / (n + 1))
-    assert np.mean(rates(n, 40, 5000) > 1) > 5 * DOUBT
+    assert np.mean(rates(n, 40, 5000) > 1) > 5 * RISK
 
 
 def test_rounding_leaves_no_more_inputs_beyond():
