@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from onesigma.runtime.contract import MEAN, STATISTICS, Contract, name_channels
 
 MOST_CHANNELS = 64  # of an input with several dimensions besides time; else its first alone
-_NUMBERS = 2200  # to keep of the density: 9 kB in a file
+_NUMBERS = 4500  # to keep of the density: 18 kB in a file at most, 7 kB with six channels
 MOST_SQUARES = 20  # channels whose means are squared, too: more would take room from all else
 _FEWEST = 5  # inputs of a predicted class that make a density of its own
 _SHRINK = 20  # as many inputs with the average variance are added to those of each class

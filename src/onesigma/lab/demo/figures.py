@@ -1,7 +1,7 @@
 """``onesigma demo``: a real smartwatch network, fitted and compared with Monte Carlo.
 
-Three methods on people the network never saw: the plain network, one pass of what ``fit`` made of
-it, and 30 passes of Monte-Carlo dropout.
+On people the network never saw: the plain network, one pass of what ``fit`` made of it, without and
+with its guard, and 30 passes of Monte-Carlo dropout.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from onesigma import metrics
 from onesigma.baselines.backbone import backbone
 from onesigma.baselines.mc_dropout import mc_dropout
+from onesigma.calibration.guarding import with_guard
 from onesigma.calibration.observation import Progress, silent
 from onesigma.converted import Converted
 from onesigma.fitting import fit
@@ -30,7 +31,7 @@ from onesigma.text_table import text_table
 
 Method = Callable[[Tensor], Prediction]
 FOREIGN = 200
-PLAIN = "plain network"
+PLAIN, GUARDED = "plain network", "one pass, guarded"
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,12 @@ def run(
     """Fit the network, predict with each method, measure."""
     data, network = watch.load(), checkpoint.network.eval()
     unlabelled = torch.cat([data.train.inputs, data.validation.inputs])
-    ready = fit(network, unlabelled, progress=progress)
+    unguarded = fit(network, unlabelled, guard=False, progress=progress)
+    ready = with_guard(unguarded, (unlabelled,))
     methods: dict[str, Method] = {
         PLAIN: backbone(network),
-        "one pass": ready,
+        "one pass": unguarded,
+        GUARDED: ready,
         "MC dropout, 30": mc_dropout(network, 30),
     }
     form = (FOREIGN, watch.INPUT_SHAPE, seed)
@@ -86,7 +89,8 @@ def run(
         }
     labels = data.test.labels.numpy()
     rows = tuple(_row(name, p, labels, times[name].ratio) for name, p in predictions.items())
-    densities = [(name, _densities(p, labels)) for name, p in predictions.items()]
+    drawn = {name: p for name, p in predictions.items() if name != GUARDED}  # as without it
+    densities = [(name, _densities(p, labels)) for name, p in drawn.items()]
     return Result(rows, len(labels), densities), ready
 
 
@@ -94,9 +98,11 @@ def _row(name: str, predictions: dict[str, Prediction], labels: Any, time_ratio:
     test, walk = predictions["test"], predictions["walk"]
     probs, entropy = _numpy(test.probs), _numpy(test.entropy)
     wrong = probs.argmax(1) != labels
-    # Foreign input shows in the epistemic part. The plain network has none: its entropy is taken.
+    # Foreign input shows in novelty; without a guard in the epistemic part, or else in the entropy.
     score = "entropy" if float(test.var.max()) == 0 else "epistemic"
-    scores = np.concatenate([_numpy(getattr(p, score)) for p in (test, walk)])
+    scores = np.concatenate(
+        [_numpy(getattr(p, score) if p.novelty is None else -p.novelty) for p in (test, walk)]
+    )
     is_foreign = np.arange(len(scores)) >= len(labels)
     return Row(
         name,
@@ -159,8 +165,9 @@ def show(result: Result) -> str:
             text_table(header, rows, numbers=True),
             "",
             "AUROC wrong: how well entropy tells wrong answers from right ones (0.5 = chance).",
-            "AUROC foreign: how well the epistemic part (plain network: entropy) tells a drifting",
-            "  sensor's random walk from real motion. sure of noise / drift: mean confidence on",
+            "AUROC foreign: how well novelty (without a guard: the epistemic part; plain network:",
+            "  entropy) tells a drifting sensor's random walk from real motion.",
+            "  sure of noise / drift: mean confidence on",
             "  white noise and on that random walk; there is nothing to recognise in either.",
             "time: per sample, batch 1, eager PyTorch, one thread, relative to the plain network.",
         ]
