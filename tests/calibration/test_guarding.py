@@ -152,6 +152,16 @@ def test_not_a_number_is_never_acted_on(ruled):
     assert found.reason[0] == "broken input"
 
 
+def test_double_precision():
+    x = X.double()
+    model = with_guard(onesigma.convert(network().double(), x[:4]), (x,))
+    single = with_guard(FORMS["moments"](), (X,))
+    with torch.no_grad():
+        found, wanted = model(x[:20]), single(X[:20])
+    assert found.novelty.dtype == torch.float64
+    torch.testing.assert_close(found.novelty.float(), wanted.novelty, rtol=1e-2, atol=1e-3)
+
+
 def test_folds_keep_groups_together():
     """With other people held out, the tail is longer: known inputs of new people are odder."""
     shift = torch.randn(12, 4, 1, generator=torch.Generator().manual_seed(2))

@@ -147,16 +147,17 @@ class Guard(nn.Module):
         self.register_buffer("scale", 2 / (high - low))
         self.register_buffer("shift", -(high + low) / (high - low))
         features = self._join(means, statistics, size, logits)
-        self._learn_density(features.double(), logits.argmax(1), folds)
+        self._learn_density(features, logits.argmax(1), folds)
         return low, high
 
-    def _learn_density(self, features: Tensor, labels: Tensor, folds: Tensor) -> None:
+    def _learn_density(self, given: Tensor, labels: Tensor, folds: Tensor) -> None:
+        features = given.double()
         parts = [folds == fold for fold in sorted({*folds.tolist()})]
         odd = torch.empty(len(features)).to(features)
         for p in parts:
             odd[p] = _Density.of(features[~p], labels[~p])(features[p])
         density, lines = _Density.of(features, labels), _tail_lines(odd)
-        self.held_out = torch.stack([a - b * odd for a, b in lines]).amax(0).sigmoid().float()
+        self.held_out = torch.stack([a - b * odd for a, b in lines]).amax(0).sigmoid().to(given)
         # −D of each class is a sum of squares, of products and a constant; so is each line.
         forms = [slope * density.forms for _, slope in lines]
         constants = [level + slope * density.constants for level, slope in lines]
@@ -167,7 +168,7 @@ class Guard(nn.Module):
             "constants": torch.cat(constants),
         }
         for name, value in values.items():
-            self.register_buffer(name, value.float())
+            self.register_buffer(name, value.to(given))
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ class _Density:
         std = torch.where(std > _STEADY * (mean.abs() + std.mean()), std, math.inf)
         scaled = (features - mean) / std
         groups = [labels == label for label in sorted({*labels.tolist()})]
-        groups = [rows for rows in groups if int(rows.sum()) >= _FEWEST] or [labels == labels]
+        everything = torch.ones_like(labels, dtype=torch.bool)
+        groups = [rows for rows in groups if int(rows.sum()) >= _FEWEST] or [everything]
         whiten = _whitening(scaled, groups) / std.unsqueeze(1)
         origin = -mean @ whiten
         white = features @ whiten + origin
