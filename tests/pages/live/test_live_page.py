@@ -180,6 +180,7 @@ def test_why_a_stream_broke_off_is_shown(browser):
 def test_what_was_right_is_counted_where_the_truth_is_known(browser):
     notes = [(0, "quiet"), (4, "a foreign thing"), (8, "loud")]
     with view(browser, feed(LEVELS, notes=notes)) as page:
+        shows(page, "state", "ended")  # before the page knows the model, no slider is heard
         slide(page, 1000)
         shows(page, "share", "Acts on 4 of 4")
         shows(page, "share", "it acts on 4, and 3 of those are right")

@@ -166,9 +166,8 @@ def show(result: Result) -> str:
             "",
             "AUROC wrong: how well entropy tells wrong answers from right ones (0.5 = chance).",
             "AUROC foreign: how well novelty (without a guard: the epistemic part; plain network:",
-            "  entropy) tells a drifting sensor's random walk from real motion.",
-            "  sure of noise / drift: mean confidence on",
-            "  white noise and on that random walk; there is nothing to recognise in either.",
+            "  entropy) tells a drifting sensor's random walk from real motion. sure of noise and",
+            "  drift: mean confidence on white noise and on that walk; both mean nothing.",
             "time: per sample, batch 1, eager PyTorch, one thread, relative to the plain network.",
         ]
     )
