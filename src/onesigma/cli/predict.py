@@ -7,11 +7,13 @@ import json
 import math
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from onesigma import command
 from onesigma.answer import NOVEL, SURE
@@ -80,7 +82,7 @@ def _answer(args: argparse.Namespace, summary: _Summary) -> Iterator[tuple[Table
             prediction = replace(prediction, act=decide(prediction))
         names = class_names or model.class_names
         table = tabulate(prediction, names, probs=args.probs, contract=model.contract)
-        yield {place: [step * i for i in range(first, first + len(x))]} | table, prediction
+        yield {place: step * np.arange(first, first + len(x))} | table, prediction
         first += len(x)
 
 
@@ -136,7 +138,7 @@ class _Summary:
     samples: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
-    sums: Counter[str] = field(default_factory=Counter)
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)  # of the finite numbers in each sum
     reasons: Counter[str] = field(default_factory=Counter)  # of a model with a guard
     monitor: Monitor | None = None
@@ -152,9 +154,9 @@ class _Summary:
         self.labels.update(map(str, table.get("label", ())))
         self.acts.update(table.get("act", ()))
         for name, values in table.items():
-            if values and isinstance(values[0], float) and not name.startswith("p_"):
-                finite = [value for value in values if math.isfinite(value)]
-                self.sums[name] += sum(finite)
+            if values.dtype.kind == "f" and not name.startswith("p_"):
+                finite = values[np.isfinite(values)]
+                self.sums[name] += float(finite.sum(dtype=float))
                 self.counts[name] += len(finite)
 
     @property

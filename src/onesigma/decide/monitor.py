@@ -34,6 +34,7 @@ from onesigma.text_table import text_table
 # (w, a): the first four suit inputs that are all a little odd, the others a few that are very odd.
 BETS = ((1, 0.85), (1, 0.65), (1, 0.4), (1, 0.15), (0.1, 0.4), (0.3, 0.1), (0.1, 0.1), (0.03, 0.1))
 KEPT = 1000  # alarms: a drift that stays raises one after the other
+_BLOCK = 48  # inputs whose payoffs are multiplied: more might be too large for a float
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,25 @@ class Monitor:
         return np.stack(columns, 1)
 
     def _test(self, payoff: Values, index: npt.NDArray[np.intp]) -> tuple[list[Alarm], Values]:
-        alarms, evidence, size = [], np.zeros(len(payoff)), self._sums.size
-        for i, e in enumerate(payoff):
-            self._sums = e * (self._sums + 1)
-            evidence[i] = self._sums.sum() / size
-            if evidence[i] * self.false_alarms >= 1:
+        """The recursion over a block at once: M = P (M₀ + Σ 1 / P′), where P is the product of the
+        payoffs up to an input and P′ that up to the one before it.
+        """
+        alarms, evidence, start, block = [], np.zeros(len(payoff)), 0, _BLOCK
+        while start < len(payoff):
+            product = payoff[start : start + block].cumprod(0)
+            before = np.concatenate([np.ones_like(product[:1]), product[:-1]])
+            sums = product * (self._sums + (1 / before).cumsum(0))
+            found = sums.mean((1, 2))
+            over = np.flatnonzero(found * self.false_alarms >= 1)
+            last = int(over[0]) if len(over) else len(found) - 1
+            evidence[start : start + last + 1] = found[: last + 1]
+            self._sums, block = sums[last], _BLOCK
+            if len(over):
                 stream = [*self.reference.tails][int(self._sums.mean(1).argmax())]
-                alarms.append(Alarm(int(index[i]), stream, float(evidence[i])))
-                self._sums = np.zeros_like(self._sums)
+                alarms.append(Alarm(int(index[start + last]), stream, float(found[last])))
+                # In a drift the next alarm is near: a long block would be computed in vain.
+                self._sums, block = np.zeros_like(self._sums), last + 2
+            start += last + 1
         return alarms, evidence
 
     @property

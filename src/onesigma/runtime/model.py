@@ -162,12 +162,24 @@ def load(path: str | Path, *, threads: int | None = None, check: bool = True) ->
         raise InputError(f"threads={threads}: at least one is needed.")
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
-    # What is checked is what runs: the bytes. By its path a file may have weights beside it.
-    session = _open_session(path, _read_sealed(path) if check else str(path), threads)
+    if check:
+        return open_bytes(path.read_bytes(), path.name, threads)
+    return _open(str(path), path.name, threads)
+
+
+def open_bytes(content: bytes, name: str, threads: int | None = None) -> Model:
+    """Open what ``onesigma.export`` wrote; what is checked is what runs. Errors as for ``load``."""
+    _check_seal(content, name)
+    return _open(content, name, threads)
+
+
+def _open(source: bytes | str, name: str, threads: int | None) -> Model:
+    """From bytes, or by a path, where a file may have weights beside it."""
+    session = _open_session(name, source, threads)
     try:
-        return Model(session, _read_metadata(path, session))
+        return Model(session, _read_metadata(name, session))
     except UnicodeDecodeError as error:
-        raise FileError(f"{path.name} holds text that is no UTF-8: {error}.") from error
+        raise FileError(f"{name} holds text that is no UTF-8: {error}.") from error
 
 
 def is_exported(path: Path) -> bool:
@@ -181,23 +193,22 @@ def seal(content: bytes) -> bytes:
     return content + _SEAL + hashlib.sha256(content).hexdigest().encode()
 
 
-def _read_sealed(path: Path) -> bytes:
-    content = path.read_bytes()
+def _check_seal(content: bytes, name: str) -> None:
     if content == seal(content[:-_SEAL_SIZE]):
-        return content
+        return
     if _MARK not in content and _SEAL not in content:
         raise FileError(
-            f"{path.name} carries no onesigma metadata: onesigma.export did not write it, or it is "
+            f"{name} carries no onesigma metadata: onesigma.export did not write it, or it is "
             "cut short. Convert and export the model first."
         )
     raise FileError(
-        f"{path.name} is not as onesigma.export wrote it: its SHA-256 differs or is missing. It is "
+        f"{name} is not as onesigma.export wrote it: its SHA-256 differs or is missing. It is "
         "damaged, or another tool changed it, or it has format 1, which had no SHA-256. Export it "
         "again. If the change is meant, open it with check=False (onesigma predict --no-check)."
     )
 
 
-def _open_session(path: Path, source: bytes | str, threads: int | None) -> Any:
+def _open_session(name: str, source: bytes | str, threads: int | None) -> Any:
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ModuleNotFoundError as error:
@@ -213,31 +224,29 @@ def _open_session(path: Path, source: bytes | str, threads: int | None) -> Any:
         )
     except Exception as error:  # each of its failures is a class of its own
         raise FileError(
-            f"{path.name} cannot be read as an ONNX model, it may be truncated: {error}"
+            f"{name} cannot be read as an ONNX model, it may be truncated: {error}"
         ) from error
 
 
-def _read_metadata(path: Path, session: Any) -> dict[str, Any]:
+def _read_metadata(name: str, session: Any) -> dict[str, Any]:
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if text is None:
         raise FileError(
-            f"{path.name} is an ONNX model, but not one that onesigma.export wrote: it carries no "
+            f"{name} is an ONNX model, but not one that onesigma.export wrote: it carries no "
             "onesigma metadata. Convert and export the model first."
         )
     try:
         metadata: dict[str, Any] = json.loads(text)
         version = metadata["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FileError(f"{path.name}: its onesigma metadata are damaged ({error}).") from error
+        raise FileError(f"{name}: its onesigma metadata are damaged ({error}).") from error
     if version != FORMAT:
         raise FileError(
-            f"{path.name} has format {version}, this version of onesigma reads {FORMAT}. "
+            f"{name} has format {version}, this version of onesigma reads {FORMAT}. "
             "Export the model again, or update onesigma here."
         )
     if not _matches_graph(session, metadata):
-        raise FileError(
-            f"{path.name}: its onesigma metadata do not fit its graph. Export it again."
-        )
+        raise FileError(f"{name}: its onesigma metadata do not fit its graph. Export it again.")
     return metadata
 
 

@@ -193,7 +193,7 @@ def wrap_converted(
         arrays = {name: tensor.numpy() for name, tensor in said.arrays().items()}
         return runtime.Prediction(**arrays, class_dim=said.class_dim)
 
-    predict, rule = _accept_any_batch(answer, shape[0]), converted.abstain
+    predict, rule = accept_any_batch(answer, shape[0]), converted.abstain
     abstain = None if rule is None else rule.to_dict()
     names = class_names or converted.settings.class_names or None
     known = (converted.settings.contract, converted.settings.reference)
@@ -228,13 +228,13 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
     shape, *others = model.input_shapes
     if others:
         raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
-    predict, names = _accept_any_batch(model, shape[0]), tuple(model.class_names or ())
+    predict, names = accept_any_batch(model, shape[0]), tuple(model.class_names or ())
     rule = model.metadata.get("abstain")
     known = (model.contract, model.reference)
     return Opened(name, predict, None, names or None, shape, rule, *known)
 
 
-def _accept_any_batch(predict: Predict, size: int | None) -> Predict:
+def accept_any_batch(predict: Predict, size: int | None) -> Predict:
     """Some models take batches of one size only: the last batch is filled up, and cut again."""
     if size is None:
         return predict

@@ -9,6 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from onesigma.errors import InputError, ModelError
 from onesigma.runtime import Prediction
 from onesigma.runtime.contract import Contract
@@ -16,7 +19,7 @@ from onesigma.storage.atomic import replacing
 from onesigma.tables.files import import_pyarrow, is_number
 from onesigma.text_table import printable
 
-Table: TypeAlias = dict[str, list[Any]]  # values by column
+Table: TypeAlias = dict[str, npt.NDArray[Any]]  # one-dimensional, by column
 Write: TypeAlias = Callable[[Table], None]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -51,24 +54,28 @@ def tabulate(
     if class_names is not None and len(class_names) != count:
         shown = ", ".join(class_names)
         raise InputError(f"{len(class_names)} class names ({shown}) for {count} classes.")
-    answers = prediction.label.tolist()
+    label = np.where(prediction.valid, prediction.label, -1)  # the last, where nothing is known
     table: Table = {
-        "label": answers if class_names is None else [class_names[i] for i in answers],
-        "probability": prediction.confidence.tolist(),
+        "label": label if class_names is None else _words([*class_names, ""])[label],
+        "probability": prediction.confidence,
     }
     for name in ("entropy", "epistemic", "aleatoric", "novelty"):
         if (values := getattr(prediction, name)) is not None:
-            table[name] = values.tolist()
+            table[name] = values
     if probs:
         for i, name in enumerate(class_names or map(str, range(count))):
-            table[f"p_{name}"] = prediction.probs[:, i].tolist()
+            table[f"p_{name}"] = prediction.probs[:, i]
     if prediction.act is not None:
-        table["act"] = ["act" if yes else "abstain" for yes in prediction.act.tolist()]
+        table["act"] = _words(["abstain", "act"])[prediction.act.astype(int)]
     if prediction.act is not None and prediction.novelty is not None:
-        table["reason"] = prediction.reason
+        table["reason"] = _words(prediction.reason)
     if contract is not None and prediction.contract is not None:
-        table["odd"] = contract.explain(prediction)
+        table["odd"] = _words(contract.explain(prediction))
     return table
+
+
+def _words(words: Sequence[str]) -> npt.NDArray[np.object_]:
+    return np.array(words, dtype=object)
 
 
 def _tabulate_regression(prediction: Prediction) -> Table:
@@ -76,8 +83,7 @@ def _tabulate_regression(prediction: Prediction) -> Table:
     table: Table = {}
     for i in range(mean.shape[1]):
         suffix = f"_{i}" if mean.shape[1] > 1 else ""
-        table[f"mean{suffix}"] = mean[:, i].tolist()
-        table[f"std{suffix}"] = std[:, i].tolist()
+        table[f"mean{suffix}"], table[f"std{suffix}"] = mean[:, i], std[:, i]
     return table
 
 
@@ -111,7 +117,7 @@ def _append_to_csv(stream: TextIO) -> Write:
         if not header:
             header.extend(table)
             writer.writerow(map(cell, header))
-        for row in zip(*table.values(), strict=True):
+        for row in zip(*(column.tolist() for column in table.values()), strict=True):
             writer.writerow(map(cell, row))
 
     def cell(value: Any) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from onesigma.errors import DataError, InputError
 from onesigma.tables.files import Array, Columns, read_rows
@@ -92,13 +94,25 @@ def read_samples(
         pieces = _join(pieces)
     empty = True
     for x in _rebatch(pieces, batch):
-        x = _reshape(x, shape, path.name)
-        x = x if scaling is None else scaling.apply(x)
-        yield x.swapaxes(1, 2).copy() if channels_last else x
+        yield to_samples(x, path.name, shape, scaling, channels_last=channels_last)
         empty = False
     if empty:
         few = "no rows" if window is None else f"fewer rows than one window of {window}"
         raise DataError(f"{path.name} has {few}.")
+
+
+def to_samples(
+    x: Array,
+    file: str,
+    shape: Sequence[int] | None,
+    scaling: Scaling | None,
+    *,
+    channels_last: bool,
+) -> Array:
+    """Rows or windows as a network takes them; for the arguments see ``read_samples``."""
+    x = _reshape(x, shape, file)
+    x = x if scaling is None else scaling.apply(x)
+    return x.swapaxes(1, 2).copy() if channels_last else x
 
 
 def _cut(pieces: Iterable[Array], window: int, hop: int, file: str) -> Iterator[Array]:
@@ -112,10 +126,18 @@ def _cut(pieces: Iterable[Array], window: int, hop: int, file: str) -> Iterator[
         piece = piece.reshape(len(piece), -1)
         held = piece if held is None else np.concatenate([held, piece])
         held, skip = held[skip:], max(0, skip - len(held))
-        count = (len(held) - window) // hop + 1
-        if count > 0:
-            yield np.lib.stride_tricks.sliding_window_view(held, window, 0)[: count * hop : hop]
-            held, skip = held[count * hop :], max(0, count * hop - len(held))
+        found = slide(held.T, window, hop)
+        if len(found):
+            yield found
+            used = len(found) * hop
+            held, skip = held[used:], max(0, used - len(held))
+
+
+def slide(rows: npt.NDArray[Any], window: int, hop: int) -> npt.NDArray[Any]:
+    """(channels, k) → views (n, channels, window); n may be 0."""
+    if rows.shape[1] < window:
+        return np.empty((0, len(rows), window), rows.dtype)
+    return np.lib.stride_tricks.sliding_window_view(rows, window, 1)[:, ::hop].swapaxes(0, 1)
 
 
 def _join(pieces: Iterable[Array]) -> Iterator[Array]:

@@ -1,0 +1,98 @@
+"""Who runs the parts: threads here, Ray Data, or Spark. Every one does the same to each part."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from onesigma.errors import PackageError
+from onesigma.fleet.job import Job, Outcome
+from onesigma.fleet.places import Part
+from onesigma.tables.files import import_pyarrow
+
+Run: TypeAlias = Callable[[Job, Sequence[Part], int], Iterator[Outcome]]
+
+
+def run_here(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
+    """Threads: the runtime and pyarrow compute outside of Python's lock."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(job.run, part) for part in parts]
+        try:
+            for done in as_completed(waiting):
+                yield done.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Worker:
+    """An actor of Ray: it holds the model and takes one part after the other."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"outcome": self._job.run(row["part"]).to_json()}
+
+
+def run_on_ray(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
+    """Ray Data with a pool of actors. It joins a cluster that was set up, or starts one here."""
+    try:
+        ray: Any = import_module("ray")
+        import_module("ray.data")
+    except ModuleNotFoundError as error:
+        raise PackageError("Ray is missing: pip install 'onesigma[ray]'") from error
+    own = not ray.is_initialized()
+    if own:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        data = ray.data.from_items(
+            [{"part": part} for part in parts], override_num_blocks=len(parts)
+        )
+        done = data.map(
+            _Worker,
+            fn_constructor_kwargs={"job": job},
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(parts))),
+            num_cpus=1,
+        )
+        for row in done.iter_rows():
+            yield Outcome.from_json(row["outcome"])
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def run_on_spark(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
+    """A task for each part. It joins the session that there is, or starts one here."""
+    try:
+        pyarrow, _ = import_pyarrow()
+        SparkSession: Any = import_module("pyspark.sql").SparkSession  # noqa: N806
+    except ModuleNotFoundError as error:
+        raise PackageError("Spark is missing: pip install 'onesigma[spark]'") from error
+    own = SparkSession.getActiveSession() is None
+    builder = SparkSession.builder.appName("onesigma")
+    if own and not {"SPARK_REMOTE", "MASTER", "SPARK_CONF_DIR"} & {*os.environ}:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 in PATH
+        quiet = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+        builder = builder.master(f"local[{workers}]").config(map=quiet)
+    session = builder.getOrCreate()
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            found = [job.run(parts[i]).to_json() for i in batch.column("id").to_pylist()]
+            yield pyarrow.RecordBatch.from_pydict({"outcome": found})
+
+    try:
+        tasks = session.range(0, len(parts), 1, len(parts)).mapInArrow(run, "outcome string")
+        for row in tasks.collect():  # an iterator would run one task after the other
+            yield Outcome.from_json(row.outcome)
+    finally:
+        if own:
+            session.stop()
+
+
+ENGINES: dict[str, Run] = {"local": run_here, "ray": run_on_ray, "spark": run_on_spark}

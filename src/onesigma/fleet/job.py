@@ -1,0 +1,301 @@
+"""``Job``: what a worker does to one part, on any engine. It can be sent to other processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onesigma.answer import BROKEN, NOVEL, UNFAMILIAR
+from onesigma.decide.monitor import Monitor
+from onesigma.errors import OnesigmaError
+from onesigma.fleet.places import Part, Place
+from onesigma.fleet.recordings import Layout, Reader, Recording, Times, Windows
+from onesigma.fleet.scorer import Scorer
+from onesigma.runtime.reference import Reference
+from onesigma.tables.answers import Table
+from onesigma.tables.files import Array, import_pyarrow
+from onesigma.tables.windows import Scaling, to_samples
+
+KEY = "onesigma.fleet"  # of the recording's number, and of a table's metadata
+FALSE_ALARMS = 1e-6  # per window: in a fleet there are many windows
+START = "start"
+_ROWS = 1 << 15  # of a row group
+_WATCHED = (KEY, START, "novelty", "entropy", "act", "reason")
+# Of the course of one recording, and of all in one part: they stand in the table's metadata.
+_POINTS, _ALL_POINTS = 24, 4800
+_RATE = 0.1  # of the known rate, more is another rate
+
+
+@dataclass(frozen=True)
+class Course:
+    """One recording in one part.
+
+    Attributes:
+        key: which one.
+        windows: how many there are.
+        rows: how many there are.
+        gaps: how often the next row is missing; no window crosses one.
+        backwards: how often time does not go on; no window crosses that, either.
+        rate: in rows per second, by its median interval.
+        reasons: how many windows of each.
+        acted: how many windows are acted on; None without a rule.
+        novel: how many are unfamiliar; None without a guard.
+        alarms: of the monitor; None if the model has no reference.
+        drift_at: where the first alarm was raised.
+        points: over time, up to 24: the start of the last window, then shares of windows acted on
+            and odd.
+    """
+
+    key: tuple[str, ...]
+    windows: int
+    rows: int
+    gaps: int
+    backwards: int
+    rate: float | None
+    reasons: dict[str, int]
+    acted: int | None
+    novel: int | None
+    alarms: int | None
+    drift_at: str | None
+    points: tuple[tuple[str, float | None, float], ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one part: its recordings, or the error that kept it from being scored."""
+
+    part: str
+    windows: int = 0
+    courses: tuple[Course, ...] = ()
+    error: str = ""
+    skipped: bool = False  # it was there already
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Outcome:
+        content = json.loads(text)
+        courses = [
+            Course(
+                **each | {"key": tuple(each["key"]), "points": tuple(map(tuple, each["points"]))}
+            )
+            for each in content.pop("courses")
+        ]
+        return Outcome(**content, courses=tuple(courses))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model, recordings, and where the tables go.
+
+    Attributes:
+        scorer: the model.
+        layout: how recordings are read.
+        source: whose file system they lie in.
+        output: the folder of the tables.
+        rate: in Hz: windows of another rate are broken input.
+        shape, scaling, channels_last: of samples, see ``tables.windows.to_samples``.
+    """
+
+    scorer: Scorer
+    layout: Layout
+    source: Place
+    output: Place
+    rate: float | None = None
+    shape: tuple[int, ...] | None = None
+    scaling: Scaling | None = None
+    channels_last: bool = False
+
+    def digest(self, part: Part) -> str:
+        """Names what decides on the content of a table; it is scored again if that changes."""
+        scorer = self.scorer
+        options: list[Any] = [scorer.digest, scorer.class_names, scorer.probs, scorer.batch]
+        options += [asdict(self.layout), self.rate, self.shape, self.channels_last]
+        options += [part.files, part.sizes]
+        if self.scaling is not None:
+            options += [self.scaling.mean.tolist(), self.scaling.std.tolist()]
+        return hashlib.sha256(json.dumps(options).encode()).hexdigest()
+
+    def find_done(self, part: Part) -> Outcome | None:
+        """What an earlier run made of the part, if its table is whole and of the same job."""
+        pyarrow, parquet = import_pyarrow()
+        system, path = (self.output / part.name).open()
+        try:
+            with system.open_input_file(path) as content:
+                metadata = parquet.read_metadata(content).metadata or {}
+            found = json.loads(metadata.get(KEY.encode(), b"{}"))
+            if found.get("job") == self.digest(part):
+                return replace(Outcome.from_json(found["outcome"]), skipped=True)
+        except (OSError, pyarrow.ArrowException, ValueError, KeyError, TypeError):
+            pass  # absent or damaged
+        return None
+
+    def run(self, part: Part) -> Outcome:
+        """Score it and write its table. No error stops the other parts: the outcome has it."""
+        try:
+            return self.find_done(part) or self._score(part)
+        except OnesigmaError as error:
+            return Outcome(part.name, error=str(error))
+        except Exception as error:  # one part must not cost the others
+            return Outcome(part.name, error=f"{type(error).__name__}: {error}")
+
+    def _score(self, part: Part) -> Outcome:
+        pyarrow, parquet = import_pyarrow()
+        reader = Reader(part, self.layout, self.source.open()[0])
+        watched: list[Table] = []
+        with (self.output / part.name).writing() as sink:
+            tables = _gather(self._answers(reader), _ROWS)
+            first = next(tables, None) or self._nothing()
+            content = _to_arrow(pyarrow, first, reader)
+            with parquet.ParquetWriter(sink, content.schema) as writer:
+                for table in chain([first], tables):
+                    watched.append({name: table[name] for name in _WATCHED if name in table})
+                    writer.write_table(_to_arrow(pyarrow, table, reader))
+                outcome = self._sum_up(part, reader, _join(watched))
+                found = {"job": self.digest(part), "outcome": outcome.to_json()}
+                writer.add_key_value_metadata({KEY: json.dumps(found)})
+        return outcome
+
+    def _answers(self, reader: Reader) -> Iterator[Table]:
+        """Batch by batch: which recording, when it starts, and the answer."""
+        for key, start, rate, x in _batches(reader.windows(), self.scorer.batch):
+            options = (reader.part.name, self.shape, self.scaling)
+            x = to_samples(x, *options, channels_last=self.channels_last)
+            yield {KEY: key, START: start} | self.scorer.answer(x, self._other_rate(rate))
+
+    def _nothing(self) -> Table:
+        empty = {KEY: np.empty(0, np.int64), START: np.empty(0, np.int64)}
+        return empty | {name: column[:0] for name, column in self.scorer.example.items()}
+
+    def _other_rate(self, rate: Times | None) -> npt.NDArray[np.object_] | None:
+        if rate is None or self.rate is None:
+            return None
+        words = np.full(len(rate), "", object)
+        for i in np.flatnonzero(~(np.abs(rate / self.rate - 1) <= _RATE)):
+            words[i] = f"rate {rate[i]:.3g} Hz, known {self.rate:g} Hz"
+        return words
+
+    def _sum_up(self, part: Part, reader: Reader, table: Table) -> Outcome:
+        reference, every = self.scorer.model.reference, 1
+        if self.layout.window is not None:  # overlapping windows would be tested twice
+            every = -(-self.layout.window // self.layout.hop)
+        order = np.argsort(table[KEY], kind="stable")
+        counts = np.bincount(table[KEY], minlength=len(reader.recordings))
+        most = max(1, min(_POINTS, _ALL_POINTS // max(1, len(counts))))
+        places = np.split(order, np.cumsum(counts)[:-1])
+        courses = []
+        for recording, place in zip(reader.recordings, places, strict=True):
+            own = {name: column[place] for name, column in table.items()}
+            drift = _find_drift(own, reference, every) if reference and len(place) else (None, None)
+            courses.append(_follow(recording, own, drift, most, reader.show_time))
+        return Outcome(part.name, len(order), tuple(courses))
+
+
+def _batches(
+    windows: Iterable[Windows], size: int
+) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[Any], Times | None, Array]]:
+    """The windows of all recordings, ``size`` at a time; overlapping ones are copied here."""
+    held: list[Windows] = []
+    for found in windows:
+        start = 0
+        while start < len(found.x):
+            held.append(found[start : start + size - sum(len(each.x) for each in held)])
+            start += len(held[-1].x)
+            if sum(len(each.x) for each in held) == size:
+                yield _pack(held)
+                held = []
+    if held:
+        yield _pack(held)
+
+
+def _pack(
+    held: list[Windows],
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any], Times | None, Array]:
+    key = np.repeat([each.key for each in held], [len(each.x) for each in held])
+    rates = [each.rate for each in held if each.rate is not None]
+    rate = np.concatenate(rates) if rates else None
+    start = np.concatenate([each.start for each in held])
+    return key, start, rate, np.concatenate([each.x for each in held])
+
+
+def _join(tables: list[Table]) -> Table:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def _gather(tables: Iterable[Table], rows: int) -> Iterator[Table]:
+    """Tables of so many rows or more, but for the last."""
+    held: list[Table] = []
+    for table in tables:
+        held.append(table)
+        if sum(len(each[KEY]) for each in held) >= rows:
+            yield _join(held)
+            held = []
+    if held:
+        yield _join(held)
+
+
+def _to_arrow(pyarrow: Any, table: Table, reader: Reader) -> Any:
+    keys = [recording.key for recording in reader.recordings]
+    columns = {}
+    for name, kind in reader.key_types.items():
+        values = pyarrow.array([key[reader.layout.group_by.index(name)] for key in keys], "string")
+        columns[name] = values.cast(kind).take(pyarrow.array(table[KEY]))
+    start = pyarrow.array(table[START])
+    columns[START] = start if reader.time_type is None else start.cast(reader.time_type)
+    answers = {name: column for name, column in table.items() if name not in (KEY, START)}
+    return pyarrow.table(columns | {name: _column(pyarrow, each) for name, each in answers.items()})
+
+
+def _column(pyarrow: Any, column: npt.NDArray[Any]) -> Any:
+    return pyarrow.array(column, "string" if column.dtype == object else None)
+
+
+def _find_drift(own: Table, reference: Reference, every: int) -> tuple[int | None, int | None]:
+    """How many alarms, and at which window the first was raised."""
+    monitor = Monitor(reference, FALSE_ALARMS, every=every)
+    answers: Table = {name: own[name] for name in ("novelty", "entropy") if name in own}
+    if "act" in own:
+        answers["act"] = own["act"] == "act"
+    alarms = monitor.update(SimpleNamespace(**answers))
+    return monitor.alarm_count, alarms[0].index if alarms else None
+
+
+def _follow(
+    recording: Recording,
+    own: Table,
+    drift: tuple[int | None, int | None],
+    most: int,
+    show: Callable[[Any], str],
+) -> Course:
+    count, (alarms, first) = len(own[START]), drift
+    acted = own["act"] == "act" if "act" in own else None
+    odd = np.isin(own["reason"], (BROKEN, UNFAMILIAR))
+    points = []
+    for place in np.array_split(np.arange(count), most) if count else ():
+        if len(place):
+            share = None if acted is None else float(acted[place].mean())
+            points.append((show(own[START][place[-1]]), share, float(odd[place].mean())))
+    return Course(
+        recording.key,
+        count,
+        recording.rows,
+        recording.gaps,
+        recording.backwards,
+        None if recording.interval is None else 1 / recording.interval,
+        dict(Counter(own["reason"].tolist()).most_common()),
+        None if acted is None else int(acted.sum()),
+        int((own["novelty"] < NOVEL).sum()) if "novelty" in own else None,
+        alarms,
+        None if first is None else show(own[START][first]),
+        tuple(points),
+    )
