@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test test-all fuzz damage check lock sbom advisories docs clean
+.PHONY: help setup engines demo test test-all fuzz damage check lock sbom advisories docs clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml constraints.txt requirements.lock
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create .venv and install everything, pinned
+
+engines: $(STAMP) ## install Ray and Spark, too: half a gigabyte
+	$(PIP) install --require-hashes --no-deps -r engines.lock
 
 demo: $(STAMP)   ## fit a real smartwatch network and compare it with Monte Carlo
 	$(BIN)/onesigma demo $(DEMO)
@@ -48,11 +51,15 @@ check: $(STAMP)  ## formatting, lint, types
 
 # The pins that make setup does not install, or not from the lock. An environment of its own for uv.
 UNLOCKED := torch nvidia-ml-py openvino openvino-telemetry
-lock:            ## write requirements.lock from constraints.txt; asks the network
+# Those of make engines have a lock of their own.
+ENGINES := attrs jsonschema jsonschema-specifications msgpack pandas py4j pyspark pytz ray referencing rpds-py
+COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate
+lock:            ## write requirements.lock and engines.lock from constraints.txt; asks the network
 	$(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.7
-	$(VENV)/lock/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate \
-	  $(UNLOCKED:%=--no-emit-package %) constraints.txt -o requirements.lock
+	$(COMPILE) $(patsubst %,--no-emit-package %,$(UNLOCKED) $(ENGINES)) constraints.txt -o requirements.lock
+	grep -E $(ENGINES:%=-e '^%==') constraints.txt > $(VENV)/lock/engines.txt
+	$(COMPILE) $(VENV)/lock/engines.txt -o engines.lock
 
 sbom: $(STAMP)   ## list the pinned packages and their licences in out/
 	$(BIN)/python tools/sbom.py out

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 # Whole files that take many seconds each: emulators, browsers, fuzzing, trainings, examples.
 LONG = (
     *("examples/", "fuzz/", "lab/bench/", "lab/test_c_verify", "lab/paper/test_reproduce"),
-    *("test_site", "pages/live/test_live_page", "importers/test_keras"),
+    *("test_site", "pages/live/test_live_page", "importers/test_keras", "fleet/test_engines"),
 )
 
 

@@ -27,6 +27,7 @@ ORDER = [
         "exporters",
         "tables",
         "pages",
+        "fleet",
         "command",
     ),
 ]

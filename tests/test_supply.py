@@ -18,18 +18,22 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 TOOL = runpy.run_path(str(ROOT / "tools" / "sbom.py"))
 PINS = TOOL["pins"]((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+LOCK, ENGINES_LOCK = (
+    (ROOT / f"{name}.lock").read_text(encoding="utf-8") for name in ("requirements", "engines")
+)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 # Not in the lock: torch has another build for every platform, `make setup` does not use the others.
 UNLOCKED = {"torch", "nvidia-ml-py", "openvino", "openvino-telemetry"}
-EXTRAS = ("demo", "dev", "docs", "keras", "onnx", "predict", "reproduce")  # those of make setup
+EXTRAS = ("demo", "dev", "docs", "keras", "onnx", "predict", "ray", "reproduce", "spark")
 LOCKED = re.compile(r"([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
 
 def test_the_lock_has_every_pin_with_hashes_and_nothing_else():
-    assert not LOCKED.sub("", LOCK), "a line that is no pin with hashes: run make lock"
-    locked = {name: version for name, version, _ in LOCKED.findall(LOCK)}
-    assert locked == {n: v for n, v in PINS.items() if n not in UNLOCKED}, "run make lock"
+    engines = set(re.search(r"ENGINES := (.*)", MAKEFILE)[1].split())
+    for lock, names in ((LOCK, PINS.keys() - engines - UNLOCKED), (ENGINES_LOCK, engines)):
+        assert not LOCKED.sub("", lock), "a line that is no pin with hashes: run make lock"
+        locked = {name: version for name, version, _ in LOCKED.findall(lock)}
+        assert locked == {name: PINS[name] for name in names}, "run make lock"
     assert set(re.search(r"UNLOCKED := (.*)", MAKEFILE)[1].split()) == UNLOCKED
     assert "--require-hashes --no-deps -r requirements.lock" in MAKEFILE
 

@@ -80,13 +80,16 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 
 
-def show_progress(steps: Iterable[Step], label: str = "Monte Carlo") -> Iterable[Step]:
+def show_progress(
+    steps: Iterable[Step], label: str = "Monte Carlo", total: int | None = None
+) -> Iterable[Step]:
     """A progress bar on a terminal, if tqdm is installed."""
     try:
         from tqdm import tqdm
     except ModuleNotFoundError:
         return steps
-    shown: Iterable[Step] = tqdm(steps, desc=label, disable=not sys.stderr.isatty())
+    hidden = not sys.stderr.isatty()
+    shown: Iterable[Step] = tqdm(steps, desc=label, total=total, disable=hidden)
     return shown
 
 
@@ -153,13 +156,13 @@ def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
     )
 
 
-def add_samples(parser: argparse.ArgumentParser) -> None:
+def add_samples(parser: argparse.ArgumentParser, more: str = "", **settings: Any) -> None:
     """DATA and how samples are cut from it; ``open_with_samples`` reads them."""
     what = (
         "a .csv, .npy, .parquet or .wav file of any size: every row (entry, sound) is a sample or, "
         "with --window, an instant of a recording"
     )
-    add_file(parser, "data", what=what, metavar="DATA")
+    add_file(parser, "data", what=what + more, metavar="DATA", **settings)
     group = parser.add_argument_group("how samples are cut")
     add_channels(group)
     group.add_argument(

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,22 @@ from onesigma.storage.opening import EXPORTED, SAVED
 from onesigma.tables.answers import Table, table_writer, tabulate
 
 _FINE = "familiar"  # where no rule says when to act
+# Options, by what they are for.
+_OF_RECORDINGS = ("group_by", "time", "time_unit", "gap", "rate", "per", "engine", "workers")
+_OF_ONE_FILE = (
+    *("weights", "trust", "dropout", "channel_dropout", "task", "no_check", "header"),
+    *("abstain_above", "abstain_rule"),
+)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser, SAVED, EXPORTED)
     what = "take a file of onesigma.export that another tool has changed"
     command.add_switch(parser, "--no-check", what)
-    command.add_samples(parser)
-    what = ".csv or .parquet; default: CSV to standard output"
-    command.add_file(parser, "-o", "--output", what=what)
+    more = "; or recordings: a folder of Parquet files, a pattern such as 'data/*/*.parquet', a URL"
+    command.add_samples(parser, more, type=_parse_place)
+    what = ".csv or .parquet; default: CSV to standard output; for recordings a folder or a URL"
+    command.add_file(parser, "-o", "--output", what=what, type=_parse_place)
     command.add_class_names(parser)
     command.add_switch(parser, "--probs", "the probability of every class, a column for each")
     rule = parser.add_mutually_exclusive_group()
@@ -45,9 +53,84 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     what = "a JSON file of AbstainRule.to_dict(); default: the rule in the model, if any"
     command.add_file(rule, "--abstain-rule", what=what)
     command.add_json(parser, "print a summary as JSON; without -o, the summary alone")
+    _add_recordings(parser)
+
+
+def _add_recordings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "for recordings of many devices",
+        "Needs an .onnx file of onesigma.export. Run it again to go on after an interruption.",
+    )
+    names: Any = {"type": lambda text: text.split(","), "metavar": "A,B,…"}
+    what = "columns, or folders such as device=17, that tell recordings apart"
+    group.add_argument("--group-by", **names, help=what)
+    what = "the column that says when: no window crosses a gap"
+    group.add_argument("--time", metavar="COLUMN", help=what)
+    what = "of a time that is a number; default s"
+    group.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help=what)
+    number: Any = {"type": float, "metavar": "X"}
+    what = "seconds between rows that are a gap; default: 1.5 times the median"
+    group.add_argument("--gap", **number, help=what)
+    what = "rows per second; windows of another rate are broken; default: as fit was told"
+    group.add_argument("--rate", **number, help=what)
+    what = "file: a table for each; folder: recordings go on from file to file; default file"
+    group.add_argument("--per", choices=("file", "folder"), help=what)
+    what = "who does the work; default local"
+    group.add_argument("--engine", choices=("local", "ray", "spark"), help=what)
+    what = "parts at the same time; default: one per core"
+    group.add_argument("--workers", type=command.parse_count, metavar="N", help=what)
+
+
+def _parse_place(text: str) -> Path | str:
+    return text if "://" in text else Path(text)
+
+
+def _is_many(args: argparse.Namespace) -> bool:
+    """Recordings of many devices, and not one file."""
+    asked = any(getattr(args, name) is not None for name in _OF_RECORDINGS)
+    if asked or isinstance(args.data, str) or args.data.is_dir():
+        return True
+    return not args.data.exists() and any(sign in str(args.data) for sign in "*?[")
+
+
+def _score(args: argparse.Namespace) -> None:
+    """Recordings of many devices, each in a table of its own."""
+    from onesigma.fleet import score
+
+    idle = [name for name in _OF_ONE_FILE if getattr(args, name) not in (None, False, [])]
+    if idle:
+        option = idle[0].replace("_", "-")
+        raise InputError(
+            f"--{option} is for one file. Recordings are answered by an exported model."
+        )
+    if args.output is None:
+        raise InputError("Recordings need -o: a folder or a URL for the tables.")
+    given = {name: getattr(args, name) for name in _OF_RECORDINGS}
+    summary = score(
+        args.model,
+        args.data,
+        args.output,
+        inputs=args.columns,
+        **{name: value for name, value in given.items() if value is not None},
+        **{name: getattr(args, name) for name in ("window", "hop", "probs", "batch", "shape")},
+        class_names=command.read_class_names(args),
+        scaling=command.read_scaling(args),
+        channels_last=args.channels_last,
+        progress=lambda done, parts: command.show_progress(done, "parts", parts),
+    )
+    if args.json:
+        command.print_json(summary.to_dict())
+    else:
+        print(summary)
+        print(f"\nTables, _summary.html and _summary.json: {args.output}", file=sys.stderr)
+    summary.require_all()
 
 
 def _run(args: argparse.Namespace) -> None:
+    if _is_many(args):
+        return _score(args)
+    if isinstance(args.output, str):
+        raise InputError(f"{args.output}: the answers to one file are written to a file here.")
     same = args.output is not None and os.path.realpath(args.output) == os.path.realpath(args.data)
     if same:
         raise InputError(f"{args.output} is the data itself: give the answers another name.")
@@ -202,9 +285,11 @@ PREDICT = Command(
     description="A table with one row per sample: label, probability, entropy and its "
     "epistemic and aleatoric parts and, where there is a threshold, act or abstain; for a model "
     "of onesigma.fit novelty, the reason and what is odd; for regression mean and std. Files "
-    "larger than the memory are read piece by piece.",
+    "larger than the memory are read piece by piece. Recordings of many devices give a table for "
+    "each file, and a summary.",
     example="onesigma predict model.safetensors watch.csv --window 250 --hop 125 -o out.csv"
     "\n  onesigma predict out.onnx inputs.npy --abstain-above 0.5 --json -o out.parquet"
+    "\n  onesigma predict out.onnx recordings/ --group-by device --time t -o answers/"
     "\n  onesigma predict my.nets:make_cnn --weights cnn.pt data.parquet --columns x,y,z "
     "--window 128",
 )

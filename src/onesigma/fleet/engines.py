@@ -78,7 +78,7 @@ def run_on_spark(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outc
     if own and not {"SPARK_REMOTE", "MASTER", "SPARK_CONF_DIR"} & {*os.environ}:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 in PATH
         quiet = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-        builder = builder.master(f"local[{workers}]").config(map=quiet)
+        builder = builder.master(f"local[{workers},4]").config(map=quiet)
     session = builder.getOrCreate()
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from onesigma.errors import OnesigmaError
 from onesigma.fleet.places import Part, Place
 from onesigma.fleet.recordings import Layout, Reader, Recording, Times, Windows
 from onesigma.fleet.scorer import Scorer
+from onesigma.runtime.model import Prediction
 from onesigma.runtime.reference import Reference
 from onesigma.tables.answers import Table
 from onesigma.tables.files import Array, import_pyarrow
@@ -154,10 +155,10 @@ class Job:
         reader = Reader(part, self.layout, self.source.open()[0])
         watched: list[Table] = []
         with (self.output / part.name).writing() as sink:
-            tables = _gather(self._answers(reader), _ROWS)
+            tables = self._answers(reader)
             first = next(tables, None) or self._nothing()
             content = _to_arrow(pyarrow, first, reader)
-            with parquet.ParquetWriter(sink, content.schema) as writer:
+            with parquet.ParquetWriter(sink, content.schema, write_page_checksum=True) as writer:
                 for table in chain([first], tables):
                     watched.append({name: table[name] for name in _WATCHED if name in table})
                     writer.write_table(_to_arrow(pyarrow, table, reader))
@@ -167,11 +168,23 @@ class Job:
         return outcome
 
     def _answers(self, reader: Reader) -> Iterator[Table]:
-        """Batch by batch: which recording, when it starts, and the answer."""
-        for key, start, rate, x in _batches(reader.windows(), self.scorer.batch):
+        """Tables of many rows: which recording, when it starts, and the answer."""
+        held: list[tuple[Batch, Prediction]] = []
+        for batch in _batches(reader.windows(), self.scorer.batch):
             options = (reader.part.name, self.shape, self.scaling)
-            x = to_samples(x, *options, channels_last=self.channels_last)
-            yield {KEY: key, START: start} | self.scorer.answer(x, self._other_rate(rate))
+            x = to_samples(batch.x, *options, channels_last=self.channels_last)
+            held.append((replace(batch, x=x[:0]), self.scorer.predict(x)))
+            if len(held) * self.scorer.batch >= _ROWS:
+                yield self._tabulate(held)
+                held = []
+        if held:
+            yield self._tabulate(held)
+
+    def _tabulate(self, held: list[tuple[Batch, Prediction]]) -> Table:
+        batch = Batch.join([each for each, _ in held])
+        prediction = Prediction.cat([each for _, each in held])
+        answers = self.scorer.tabulate(prediction, self._other_rate(batch.rate))
+        return {KEY: batch.key, START: batch.start} | answers
 
     def _nothing(self) -> Table:
         empty = {KEY: np.empty(0, np.int64), START: np.empty(0, np.int64)}
@@ -201,47 +214,47 @@ class Job:
         return Outcome(part.name, len(order), tuple(courses))
 
 
-def _batches(
-    windows: Iterable[Windows], size: int
-) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[Any], Times | None, Array]]:
-    """The windows of all recordings, ``size`` at a time; overlapping ones are copied here."""
-    held: list[Windows] = []
+@dataclass(frozen=True)
+class Batch:
+    """Windows of any recordings, and of each: which recording, its start, its rate."""
+
+    x: Array
+    key: npt.NDArray[np.intp]
+    start: npt.NDArray[Any]
+    rate: Times | None
+
+    @staticmethod
+    def join(parts: Sequence[Batch]) -> Batch:
+        rates = [part.rate for part in parts if part.rate is not None]
+        return Batch(
+            np.concatenate([part.x for part in parts]),
+            np.concatenate([part.key for part in parts]),
+            np.concatenate([part.start for part in parts]),
+            np.concatenate(rates) if rates else None,
+        )
+
+
+def _batches(windows: Iterable[Windows], size: int) -> Iterator[Batch]:
+    """``size`` windows at a time; those that overlap are copied here."""
+    held: list[Batch] = []
+    missing = size
     for found in windows:
         start = 0
         while start < len(found.x):
-            held.append(found[start : start + size - sum(len(each.x) for each in held)])
-            start += len(held[-1].x)
-            if sum(len(each.x) for each in held) == size:
-                yield _pack(held)
-                held = []
+            part = slice(start, start + missing)
+            rate = None if found.rate is None else found.rate[part]
+            x = found.x[part]
+            held.append(Batch(x, np.full(len(x), found.key), found.start[part], rate))
+            start, missing = start + len(x), missing - len(x)
+            if not missing:
+                yield Batch.join(held)
+                held, missing = [], size
     if held:
-        yield _pack(held)
+        yield Batch.join(held)
 
 
-def _pack(
-    held: list[Windows],
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any], Times | None, Array]:
-    key = np.repeat([each.key for each in held], [len(each.x) for each in held])
-    rates = [each.rate for each in held if each.rate is not None]
-    rate = np.concatenate(rates) if rates else None
-    start = np.concatenate([each.start for each in held])
-    return key, start, rate, np.concatenate([each.x for each in held])
-
-
-def _join(tables: list[Table]) -> Table:
+def _join(tables: Sequence[Table]) -> Table:
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-
-
-def _gather(tables: Iterable[Table], rows: int) -> Iterator[Table]:
-    """Tables of so many rows or more, but for the last."""
-    held: list[Table] = []
-    for table in tables:
-        held.append(table)
-        if sum(len(each[KEY]) for each in held) >= rows:
-            yield _join(held)
-            held = []
-    if held:
-        yield _join(held)
 
 
 def _to_arrow(pyarrow: Any, table: Table, reader: Reader) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.errors import DataError
+from onesigma.errors import DataError, InputError
 from onesigma.fleet.places import Part
 from onesigma.fleet.scorer import to_numbers
 from onesigma.tables.files import Array, import_pyarrow
@@ -19,7 +19,6 @@ from onesigma.tables.windows import slide
 Times = npt.NDArray[np.float64]
 ROWS_AT_ONCE = 1 << 16
 GAP = 1.5  # intervals between neighbours that are a gap
-_BETWEEN = "\x1f"  # the parts of a key
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -46,6 +45,12 @@ class Layout:
     unit: str = "s"
     gap: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise InputError(f"time_unit={self.unit!r}: choose one of {', '.join(UNITS)}.")
+        if self.hop < 1 or (self.window is not None and self.window < 1):
+            raise InputError(f"window={self.window}, hop={self.hop}: at least 1 is needed.")
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -62,10 +67,6 @@ class Windows:
     x: Array
     start: npt.NDArray[Any]
     rate: Times | None
-
-    def __getitem__(self, part: slice) -> Windows:
-        rate = None if self.rate is None else self.rate[part]
-        return Windows(self.key, self.x[part], self.start[part], rate)
 
 
 @dataclass
@@ -144,10 +145,16 @@ class Reader:
             name = path.rpartition("/")[2]
             try:
                 with self._system.open_input_file(path) as content:
-                    file = parquet.ParquetFile(content)
+                    file = parquet.ParquetFile(
+                        content,
+                        read_dictionary=self._written_keys,  # once, and not in every row
+                        page_checksum_verification=True,  # if its writer left any
+                    )
                     self._check(pyarrow.types, file.schema_arrow, wanted, name)
                     columns = list(dict.fromkeys(wanted))
-                    for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+                    for batch in file.iter_batches(
+                        ROWS_AT_ONCE, columns=columns, use_threads=False
+                    ):
                         yield from self._split(pyarrow, batch, name)
             except (pyarrow.ArrowException, OSError) as error:
                 raise DataError(f"{name} cannot be read as Parquet: {error}") from error
@@ -190,20 +197,24 @@ class Reader:
         self, pyarrow: Any, batch: Any
     ) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.intp] | None]]:
         """Each key with the places of its rows; None stands for all of them."""
-        keys, codes = [()], np.zeros(batch.num_rows, np.intp)
-        if self._written_keys:
-            columns = [batch.column(name).cast(pyarrow.string()) for name in self._written_keys]
-            filled = [column.fill_null("") for column in columns]
-            joined = pyarrow.compute.binary_join_element_wise(*filled, _BETWEEN)
-            coded = joined.dictionary_encode()
-            keys = [tuple(text.split(_BETWEEN)) for text in coded.dictionary.to_pylist()]
-            codes = coded.indices.to_numpy()
-        order = np.argsort(codes, kind="stable") if len(keys) > 1 else np.arange(len(codes))
+        keys: list[tuple[str, ...]] = [()]
+        codes = np.zeros(batch.num_rows, np.int64)
+        for name in self._written_keys:
+            column = batch.column(name)
+            if not pyarrow.types.is_dictionary(column.type):
+                column = column.dictionary_encode()
+            column = column.cast(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
+            values = [*column.dictionary.to_pylist(), ""]  # the last is for rows without a key
+            own = column.indices.fill_null(len(values) - 1).to_numpy()
+            keys = [(*key, value) for key in keys for value in values]
+            codes = codes * len(values) + own
+        single = not len(codes) or bool((codes == codes[0]).all())
+        order = np.arange(len(codes)) if single else np.argsort(codes, kind="stable")
         edges = np.flatnonzero(np.diff(codes[order])) + 1
         for places in np.split(order, edges) if len(order) else ():
             found = dict(zip(self._written_keys, keys[codes[places[0]]], strict=True))
             key = tuple((found | self._folders)[name] for name in self.layout.group_by)
-            yield key, None if len(keys) == 1 else places
+            yield key, None if single else places
 
     def _times(self, pyarrow: Any, batch: Any, file: str) -> tuple[npt.NDArray[Any], Times]:
         """As the file has them, and in seconds; without a time column, rows are counted."""

@@ -12,7 +12,7 @@ from onesigma.fleet.engines import ENGINES
 from onesigma.fleet.job import Job, Outcome
 from onesigma.fleet.page import summary_page
 from onesigma.fleet.places import FILE, Place, find_parts
-from onesigma.fleet.recordings import UNITS, Layout
+from onesigma.fleet.recordings import Layout
 from onesigma.fleet.scorer import BATCH, Scorer
 from onesigma.fleet.summary import Summary
 from onesigma.tables.windows import Scaling
@@ -80,18 +80,13 @@ def score(
     """
     if engine not in ENGINES:
         raise InputError(f"engine={engine!r}: choose one of {', '.join(ENGINES)}.")
-    if time_unit not in UNITS:
-        raise InputError(f"time_unit={time_unit!r}: choose one of {', '.join(UNITS)}.")
     scorer = Scorer(model, inputs=inputs, class_names=class_names, probs=probs, batch=batch)
-    known = scorer.model.contract
-    if known is not None:
+    if (known := scorer.model.contract) is not None:
         window, rate = window or known.window, rate or known.rate
     keys = (group_by,) if isinstance(group_by, str) else tuple(group_by)
-    if hop is not None and window is None:
-        raise InputError("hop is for windows: give window, too.")
-    layout = Layout(tuple(scorer.channels), window, hop or window or 1, keys, time, time_unit, gap)
-    source, target = Place(str(recordings)), Place(str(output))
-    _keep_apart(source, target)
+    hop = (window or 1) if hop is None else hop
+    layout = Layout(tuple(scorer.channels), window, hop, keys, time, time_unit, gap)
+    source, target = _keep_apart(Place(str(recordings)), Place(str(output)))
     parts = find_parts(source, per)
     job = Job(scorer, layout, source, target, rate, shape, scaling, channels_last)
     done: Iterable[Outcome] = ENGINES[engine](job, parts, workers or os.cpu_count() or 1)
@@ -101,7 +96,7 @@ def score(
     return summary
 
 
-def _keep_apart(source: Place, target: Place) -> None:
+def _keep_apart(source: Place, target: Place) -> tuple[Place, Place]:
     """Tables among the recordings would be taken for recordings by the next run."""
     if source.is_remote or target.is_remote:
         inside = (target.address + "/").startswith(source.address.rstrip("/") + "/")
@@ -110,3 +105,4 @@ def _keep_apart(source: Place, target: Place) -> None:
         inside = folders[1] == folders[0] or folders[0] in folders[1].parents
     if inside:
         raise InputError(f"{target.address} lies among the recordings: choose a folder elsewhere.")
+    return source, target

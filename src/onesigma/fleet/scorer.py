@@ -102,7 +102,7 @@ class Scorer:
     def example(self) -> Table:
         """The table of one sample of zeros: which columns there are, and of what kind."""
         shape = [n or 1 for n in self.model.input_shapes[0][1:]]
-        return self.answer(np.zeros((1, *shape), np.float32))
+        return self.tabulate(self.predict(np.zeros((1, *shape), np.float32)))
 
     @cached_property
     def _contract(self) -> Contract | None:
@@ -138,7 +138,8 @@ class Scorer:
         if self.window is not None:
             x = slide(x.T, self.window, self.hop)
             kept = {name: each[:: self.hop][: len(x)] for name, each in kept.items()}
-        answers = self.answer(x, odd)
+        nothing = {name: column[:0] for name, column in self.example.items()}
+        answers = self.tabulate(self.predict(x), odd) if len(x) else nothing
         if same := [name for name in kept if name in answers]:
             raise InputError(
                 f"The data and the answers both have a column {same[0]!r}: rename it, or name the "
@@ -146,21 +147,19 @@ class Scorer:
             )
         return kept | answers
 
-    def answer(self, x: Array, odd: Words | None = None) -> Table:
-        """The table of some samples; ``odd`` has words for those that are broken, else "".
+    def predict(self, x: Array) -> Prediction:
+        """What the model says of some samples, one or more.
 
         Raises:
             DataError: the samples have not the shape that the model takes.
         """
-        if not len(x):
-            return {name: column[:0] for name, column in self.example.items()}
-        x, parts = fit_to_model(x, self.model.input_shapes[0], "The data"), []
-        for start in range(0, len(x), self.batch):
-            part = slice(start, start + self.batch)
-            parts.append(self._tabulate(self._predict(x[part]), None if odd is None else odd[part]))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        x = fit_to_model(x, self.model.input_shapes[0], "The data")
+        starts = range(0, len(x), self.batch)
+        parts = [self._predict(x[start : start + self.batch]) for start in starts]
+        return parts[0] if len(parts) == 1 else Prediction.cat(parts)
 
-    def _tabulate(self, prediction: Prediction, odd: Words | None) -> Table:
+    def tabulate(self, prediction: Prediction, odd: Words | None = None) -> Table:
+        """The columns of the answers; ``odd`` has words for broken samples, "" for the others."""
         bad = ~prediction.valid if odd is None else (odd != "") | ~prediction.valid
         if prediction.act is not None and bad.any():
             prediction = replace(prediction, act=prediction.act & ~bad)
@@ -194,7 +193,7 @@ def to_numbers(column: npt.NDArray[Any]) -> Array:
     """As float32; NaN where there is no number."""
     try:
         with np.errstate(over="ignore"):  # infinite input is not answered: see ``Answer``
-            return column.astype(np.float32)
+            return column.astype(np.float32, copy=False)
     except (ValueError, TypeError):
         return np.array([_to_number(value) for value in column.tolist()], np.float32)
 

@@ -12,7 +12,7 @@ from typing import Any
 from onesigma.answer import BROKEN, UNFAMILIAR, UNSURE
 from onesigma.errors import DataError
 from onesigma.fleet.job import FALSE_ALARMS, Course, Outcome
-from onesigma.text_table import text_table
+from onesigma.text_table import printable, text_table
 
 _RATE = 0.1  # more of the usual rate is another one
 _SHOWN = 20  # recordings in the printed table
@@ -230,7 +230,7 @@ class Summary:
         more = len(self.devices) - _SHOWN
         text = f"{self.verdict}\n\n{text_table(head, rows, numbers=True)}"
         text += f"\n… and {more} more" if more > 0 else ""
-        return text + "".join(f"\n! {remark}" for remark in self.remarks[:_SHOWN])
+        return text + "".join(f"\n! {printable(remark)}" for remark in self.remarks[:_SHOWN])
 
 
 def _oddness(device: Device) -> tuple[Any, ...]:

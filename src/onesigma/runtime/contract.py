@@ -22,6 +22,7 @@ from onesigma.errors import InputError
 MEAN, SPREAD, PEAK, STEP = "mean", "std", "peak", "step"
 STATISTICS = (MEAN, SPREAD, PEAK, STEP)
 _DIGITS = 3
+_NOT_A_NUMBER = "not a number: the input holds NaN or infinity"
 
 
 @dataclass(frozen=True)
@@ -81,38 +82,42 @@ class Contract:
         if answer.contract is None or answer.novelty is None:
             raise InputError("The answer is not of a guarded model: make one with onesigma.fit.")
         places = np.asarray(answer.contract, np.float64)
-        familiar = (np.abs(places) <= 1).all(1) & (np.asarray(answer.novelty) >= NOVEL)
-        return [
-            "" if known else self._sentence(row, figures)
-            for row, known in zip(places, familiar, strict=True)
-        ]
+        sizes = np.abs(places)
+        odd = np.flatnonzero(~((sizes <= 1).all(1) & (np.asarray(answer.novelty) >= NOVEL)))
+        words = [""] * len(places)
+        # For all at once: a recording may hold millions of odd inputs.
+        worst, size = sizes[odd].argmax(1).tolist(), sizes[odd].max(1).tolist()
+        values: list[list[list[float]]] = self.values(places[odd]).tolist()
+        for i, row, place, most in zip(odd.tolist(), values, worst, size, strict=True):
+            known = math.isfinite(most)
+            words[i] = self._sentence(row, place, most > 1, figures) if known else _NOT_A_NUMBER
+        return words
 
-    def _sentence(self, row: npt.NDArray[np.float64], figures: bool) -> str:
-        if not np.isfinite(row).all():
-            return "not a number: the input holds NaN or infinity"
-        values = self.values(row)[0]
-        worst = int(np.abs(row).argmax())
+    def _sentence(
+        self, values: Sequence[Sequence[float]], worst: int, broken: bool, figures: bool
+    ) -> str:
+        """``worst`` is the place of the oddest value, ``broken`` whether it breaks its bounds."""
         statistic, channel = divmod(worst, len(self.channels))
         name = self.statistics[statistic]
         low, high = self.low[name][channel], self.high[name][channel]
         unit = f" {self.units[channel]}" if self.units else ""
-        guess = self._guess(name, channel, values) if abs(row[worst]) > 1 else ""
+        guess = self._guess(name, channel, values) if broken else ""
         words = f"channel {self.channels[channel]}: {name}"
         if figures:
-            value = float(values[statistic, channel])
+            value = values[statistic][channel]
             # Near 0 a logarithm is limited, so that a smaller value looks like this one.
             limit = "≤ " if name != MEAN and value < low else ""
             words += f" {limit}{_round(value)}{unit}, known {_round(low)} … {_round(high)}"
         return f"{words}: {guess}?" if guess else words
 
-    def _guess(self, name: str, channel: int, values: npt.NDArray[np.float64]) -> str:
+    def _guess(self, name: str, channel: int, values: Sequence[Sequence[float]]) -> str:
         """What may have happened; "" if nothing common fits."""
-        value = float(values[self.statistics.index(name), channel])
+        value = values[self.statistics.index(name)][channel]
         low, high = self.low[name][channel], self.high[name][channel]
         if name != MEAN and value < low:
             return "flat line"
         if SPREAD in self.low:
-            spread = values[self.statistics.index(SPREAD), channel]
+            spread = values[self.statistics.index(SPREAD)][channel]
             if spread < self.low[SPREAD][channel]:
                 return "stuck or saturated"
         other = self._swapped_with(channel, values)
@@ -120,17 +125,18 @@ class Contract:
             return f"swapped with {self.channels[other]}"
         return "other units" if abs(value) > 2 * max(abs(low), abs(high)) else ""
 
-    def _swapped_with(self, channel: int, values: npt.NDArray[np.float64]) -> int | None:
+    def _swapped_with(self, channel: int, values: Sequence[Sequence[float]]) -> int | None:
         """Another channel, if each of the two would keep the other's bounds."""
         for other in range(len(self.channels)):
             crossed = ((channel, other), (other, channel))
-            if other != channel and all(self._keeps(values[:, a], b) for a, b in crossed):
+            if other != channel and all(self._keeps(values, a, b) for a, b in crossed):
                 return other
         return None
 
-    def _keeps(self, values: npt.NDArray[np.float64], channel: int) -> bool:
+    def _keeps(self, values: Sequence[Sequence[float]], channel: int, other: int) -> bool:
+        """Whether the values of a channel keep the bounds of another one."""
         bounds = zip(values, self.low.values(), self.high.values(), strict=True)
-        return all(low[channel] <= value <= high[channel] for value, low, high in bounds)
+        return all(low[other] <= each[channel] <= high[other] for each, low, high in bounds)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

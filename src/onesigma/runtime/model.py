@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +41,13 @@ _DTYPES: dict[str, type[np.generic]] = {
 @dataclass(frozen=True, eq=False)
 class Prediction(Answer[npt.NDArray[Any]]):
     """An answer and its uncertainty for a batch, as numpy arrays; for the fields see ``Answer``."""
+
+    @staticmethod
+    def cat(parts: Sequence[Prediction]) -> Prediction:
+        """Several batches as one."""
+        arrays = [part.arrays() for part in parts]
+        whole = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+        return Prediction(**whole, class_dim=parts[0].class_dim)
 
     @property
     def std(self) -> npt.NDArray[Any]:
@@ -134,6 +141,8 @@ class Model:
 def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
     """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
     for x in inputs:
+        if np.isfinite(x.sum()):  # soon known, and nearly always
+            continue
         bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
         if bad.any():
             outputs = [np.array(value) for value in outputs]

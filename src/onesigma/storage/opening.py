@@ -243,11 +243,10 @@ def accept_any_batch(predict: Predict, size: int | None) -> Predict:
         if len(x) == 0:
             raise InputError("There are no inputs to answer.")
         filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
-        parts = [predict(filled[i : i + size]) for i in range(0, len(x), size)]
-        columns = {
-            name: np.concatenate([part.arrays()[name] for part in parts])[: len(x)]
-            for name in parts[0].arrays()
-        }
-        return runtime.Prediction(**columns, class_dim=parts[0].class_dim)
+        whole = runtime.Prediction.cat(
+            [predict(filled[i : i + size]) for i in range(0, len(x), size)]
+        )
+        arrays = {name: values[: len(x)] for name, values in whole.arrays().items()}
+        return runtime.Prediction(**arrays, class_dim=whole.class_dim)
 
     return predict_in_batches
