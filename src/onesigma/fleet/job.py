@@ -274,7 +274,13 @@ def _column(pyarrow: Any, column: npt.NDArray[Any]) -> Any:
 
 
 def _find_drift(own: Table, reference: Reference, every: int) -> tuple[int | None, int | None]:
-    """How many alarms, and at which window the first was raised."""
+    """How many alarms, and at which window the first was raised.
+
+    By novelty alone, if there is one: somebody who sits all night is sure all night, which is not
+    like the mixture of all that is known, but nothing new.
+    """
+    if "novelty" in reference.tails:
+        reference = replace(reference, tails={"novelty": reference.tails["novelty"]})
     monitor = Monitor(reference, FALSE_ALARMS, every=every)
     answers: Table = {name: own[name] for name in ("novelty", "entropy") if name in own}
     if "act" in own:

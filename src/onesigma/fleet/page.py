@@ -12,11 +12,12 @@ from onesigma.pages.html.page import folded, frame, page
 _FIRST = 200  # recordings and remarks that are shown
 _WIDTH, _HEIGHT = 180, 28
 _STYLE = """
-.cards { grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)) }
+.cards { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)) }
 .card { color: var(--soft); font-size: .88rem; line-height: 1.35 }
 .card b { display: block; font-size: 1.9rem; line-height: 1.25; color: var(--ink) }
 li { max-width: 60rem; margin: .3rem 0 }
 td svg { display: block; width: 180px } td.course { padding: .2rem .75rem }
+thead th:nth-child(2) { text-align: left }
 .acted { fill: var(--tint) } .edge { fill: none; stroke: var(--blue); stroke-width: 1.5 }
 .odd { fill: none; stroke: var(--orange); stroke-width: 2 } .floor { stroke: var(--line) }
 .key i { display: inline-block; width: 1rem; height: .2rem; vertical-align: middle;
@@ -64,11 +65,14 @@ def _show_remarks(summary: Summary) -> Iterator[str]:
 
 def _show_devices(summary: Summary) -> Iterator[str]:
     head, rows = summary.table(summary.devices[:_FIRST])
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in [*head, "over time"])
+    heads = "".join(
+        f'<th scope="col">{escape(name)}</th>' for name in [head[0], "over time", *head[1:]]
+    )
     body = "".join(
         f'<tr{" class=drift" if device.alarms else ""}><th scope="row">{escape(name)}</th>'
+        f'<td class="course">{_draw(device)}</td>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + f'<td class="course">{_draw(device)}</td></tr>'
+        + "</tr>"
         for device, (name, *cells) in zip(summary.devices, rows, strict=False)
     )
     yield "<section><h2>Recordings, the oddest first</h2>"

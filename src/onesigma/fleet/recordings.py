@@ -160,9 +160,11 @@ class Reader:
                 raise DataError(f"{name} cannot be read as Parquet: {error}") from error
 
     def show_time(self, when: Any) -> str:
-        """As people read it."""
+        """As people read it, to the second."""
         unit = getattr(self.time_type, "unit", None)
-        return str(when if unit is None else np.datetime64(int(when), unit))
+        if unit is None:
+            return str(when)
+        return str(np.datetime64(int(when), unit).astype("datetime64[s]")).replace("T", " ")
 
     def _check(self, types: Any, schema: Any, wanted: list[str], file: str) -> None:
         if missing := [name for name in wanted if name not in schema.names]:

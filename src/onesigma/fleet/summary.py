@@ -173,9 +173,10 @@ class Summary:
     def guarantee(self) -> str:
         """What an alarm means."""
         return (
-            "Drift: an alarm of the monitor, which tests every recording anew in each part. On "
-            "windows that are independent and like the known ones there is on average at most one "
-            f"false alarm in {1 / FALSE_ALARMS:.0e} windows."
+            "Drift is an alarm of the monitor, which looks at novelty, and at each recording anew in "
+            "every part. On windows that are independent and like the known ones there is on "
+            f"average at most one false alarm in {1 / FALSE_ALARMS:,.0f} windows. Neighbours are "
+            "alike, so there are more; sort by it, and look."
         )
 
     def require_all(self) -> None:
