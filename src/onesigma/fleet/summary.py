@@ -173,7 +173,7 @@ class Summary:
     def guarantee(self) -> str:
         """What an alarm means."""
         return (
-            "Drift is an alarm of the monitor, which looks at novelty, and at each recording anew in "
+            "Drift is an alarm of the monitor, which looks at novelty, for each recording anew in "
             "every part. On windows that are independent and like the known ones there is on "
             f"average at most one false alarm in {1 / FALSE_ALARMS:,.0f} windows. Neighbours are "
             "alike, so there are more; sort by it, and look."

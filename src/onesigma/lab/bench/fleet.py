@@ -1,0 +1,213 @@
+"""How fast are recordings scored, beside a bare loop over the same windows?
+
+    python -m onesigma.lab.bench.fleet --windows 1000000
+
+A temporal convolutional network of six channels, with dropout before its last layer and a guard
+(random weights: only its time counts), and made-up recordings: windows of 128 rows, every 64 rows,
+one device in each file. The bare loop is ONNX Runtime with one thread in each of two processes, on
+windows that lie in memory; it reads nothing and keeps nothing. Each engine reads Parquet, cuts
+windows, answers, tests for drift and writes Parquet. All take turns in one run, several rounds;
+what counts is the share of the bare loop's rate in the same round. Engines are started before the
+clock is. Memory is that of all processes of this program, over time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import onesigma
+from onesigma import fleet, runtime
+from onesigma.calibration.guarding import Channels, with_guard
+from onesigma.fleet.scorer import BATCH
+from onesigma.lab.deployed_networks import tcn
+from onesigma.tables.files import Array, import_pyarrow
+from onesigma.text_table import text_table
+
+CHANNELS = tuple(f"c{k}" for k in range(6))
+WINDOW, HOP, RATE = 128, 64, 50.0
+WORKERS, FILES, ROUNDS = 2, 16, 3
+BARE = "bare loop"
+
+
+def signal(rng: np.random.Generator, rows: int) -> Array:
+    """(6, rows): movements of changing speed, and noise."""
+    speed = np.repeat(rng.uniform(0.1, 0.6, rows // WINDOW + 1), WINDOW)[:rows].cumsum()
+    waves = np.sin(speed * np.linspace(0.6, 1.4, 6)[:, None] + rng.uniform(0, 6, (6, 1)))
+    return np.asarray(waves + 0.2 * rng.normal(size=(6, rows)), np.float32)
+
+
+def export_model(path: Path) -> None:
+    torch.manual_seed(0)
+    *layers, last = tcn(channels=6, classes=6)
+    for layer in nn.Sequential(*layers).modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    network = nn.Sequential(*layers, nn.Dropout(0.3), last).eval()
+    rows = signal(np.random.default_rng(0), 800 * WINDOW)
+    known = torch.from_numpy(rows.reshape(6, 800, WINDOW).swapaxes(0, 1).copy())
+    made = onesigma.convert(network, known[:2])
+    limit = float(made(known).entropy.detach().quantile(0.8))
+    rule = onesigma.AbstainRule("entropy", limit, 0.1, None, 800, 0.8, 0.05, novelty=0.02)
+    made = with_guard(made.with_abstain(rule), (known,), channels=Channels(CHANNELS, None, RATE))
+    onesigma.export(made, path, example_input=known[:2])
+
+
+def write_recordings(folder: Path, windows: int) -> int:
+    """So many windows, or a few less; returns how many."""
+    pyarrow, parquet = import_pyarrow()
+    each = windows // FILES
+    rows = (each - 1) * HOP + WINDOW
+    when = np.datetime64("2026-01-01", "us") + np.arange(rows) * np.timedelta64(20_000, "us")
+    for i in range(FILES):
+        path = folder / f"{i:02}.parquet"
+        if not path.exists():
+            values = signal(np.random.default_rng(i), rows)
+            columns: dict[str, Any] = dict(zip(CHANNELS, values, strict=True))
+            device = pyarrow.array([f"device {i}"]).take(pyarrow.array(np.zeros(rows, np.int8)))
+            parquet.write_table(pyarrow.table({"device": device, "t": when} | columns), path)
+    return each * FILES
+
+
+def loop(model: Path, windows: int) -> None:
+    """In a process of its own."""
+    session = runtime.load(model, threads=1)._session
+    x = signal(np.random.default_rng(1), 512 * WINDOW).reshape(6, 512, WINDOW).swapaxes(0, 1).copy()
+    name, start = session.get_inputs()[0].name, 0
+    for _ in range(windows // BATCH):
+        session.run(None, {name: x[start : start + BATCH]})
+        start = (start + BATCH) % 512
+
+
+def run_bare(pool: ProcessPoolExecutor, model: Path, windows: int) -> None:
+    done = [pool.submit(loop, model, windows // WORKERS) for _ in range(WORKERS)]
+    for each in done:
+        each.result()
+
+
+def run_engine(engine: str, model: Path, data: Path, output: Path) -> None:
+    shutil.rmtree(output, ignore_errors=True)
+    options: dict[str, Any] = {"group_by": ["device"], "time": "t", "hop": HOP, "workers": WORKERS}
+    fleet.score(model, data, output, engine=engine, **options).require_all()
+
+
+@contextmanager
+def ray() -> Iterator[None]:
+    module: Any = import_module("ray")
+    module.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+    yield
+    module.shutdown()
+
+
+@contextmanager
+def spark() -> Iterator[None]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder: Any = import_module("pyspark.sql").SparkSession.builder
+    session = builder.master(f"local[{WORKERS},4]").config("spark.ui.enabled", "false")
+    started = session.config("spark.log.level", "ERROR").getOrCreate()
+    yield
+    started.stop()
+
+
+class Memory:
+    """Megabytes of this process and those it started, every half second."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            self.seen.append(_resident(os.getpid()) / 1024)
+
+    def __str__(self) -> str:
+        """The median of the second quarter of the time and that of the last."""
+        quarter = max(1, len(self.seen) // 4)
+        return (
+            f"{median(self.seen[quarter : 2 * quarter]):.0f} → {median(self.seen[-quarter:]):.0f}"
+        )
+
+
+def _resident(process: int) -> int:
+    """Kilobytes that are its own or its share, and those of its children."""
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+        own = int(text.split("Pss:")[1].split()[0])
+        tasks = Path(f"/proc/{process}/task").iterdir()
+        children = [int(c) for task in tasks for c in (task / "children").read_text().split()]
+    except (OSError, IndexError):
+        return 0  # it ended
+    return own + sum(map(_resident, children))
+
+
+def measure(calls: dict[str, Callable[[], None]], windows: int) -> None:
+    rates: dict[str, list[float]] = {name: [] for name in calls}
+    memory: dict[str, str] = {}
+    for number in range(ROUNDS):
+        for name, call in calls.items():
+            with Memory() as watched:
+                begin = time.perf_counter()
+                call()
+                rates[name].append(windows / (time.perf_counter() - begin))
+            memory[name] = str(watched)
+            print(f"round {number + 1}, {name}: {rates[name][-1]:,.0f} windows/s", file=sys.stderr)
+    rows = []
+    for name, found in rates.items():
+        shares = [rate / bare for rate, bare in zip(found, rates[BARE], strict=True)]
+        each = f"{min(shares):.3f} … {max(shares):.3f}"
+        rows.append([name, f"{median(found):,.0f}", f"{median(shares):.3f}", each, memory[name]])
+    head = ["", "windows/s", "of the bare loop", "least … most", "MB, early → late"]
+    print(text_table(head, rows, numbers=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--windows", type=int, default=1_000_000)
+    parser.add_argument("--output", type=Path, default=Path("out/fleet"))
+    parser.add_argument("--engines", nargs="*", default=["local", "ray", "spark"])
+    args = parser.parse_args()
+    model, data = args.output / "model.onnx", args.output / f"data-{args.windows}"
+    data.mkdir(parents=True, exist_ok=True)
+    export_model(model)
+    windows = write_recordings(data, args.windows)
+    with ExitStack() as started:
+        context = get_context("spawn")
+        pool = started.enter_context(ProcessPoolExecutor(WORKERS, mp_context=context))
+        for engine in args.engines:
+            if engine != "local":
+                started.enter_context({"ray": ray, "spark": spark}[engine]())
+        calls: dict[str, Callable[[], None]] = {BARE: partial(run_bare, pool, model, windows)}
+        for engine in args.engines:
+            calls[engine] = partial(run_engine, engine, model, data, args.output / engine)
+        run_bare(pool, model, 4 * BATCH)  # the processes are there, and the sessions were opened
+        measure(calls, windows)
+
+
+if __name__ == "__main__":
+    main()
