@@ -63,9 +63,9 @@ class Temperature:
             return self.value
         if prediction.novelty is None or prediction.probs is None:
             raise InputError("A temperature that grows with novelty needs a guarded model.")
-        odd = (KNOWN / prediction.novelty.clamp(min=_ODDEST)).clamp(min=1)
+        novelty = prediction.novelty.clamp(_ODDEST, KNOWN)
         shape = [-1, *[1] * (prediction.probs.dim() - 1)]
-        return (self.value * odd**self.shift).reshape(shape)
+        return (self.value * math.pow(KNOWN, self.shift) * novelty.pow(-self.shift)).reshape(shape)
 
 
 def logs(probs: Tensor) -> Tensor:
