@@ -207,10 +207,13 @@ class Reader:
                 column = column.dictionary_encode()
             column = column.cast(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
             values = [*column.dictionary.to_pylist(), ""]  # the last is for rows without a key
-            own = column.indices.fill_null(len(values) - 1).to_numpy()
             keys = [(*key, value) for key in keys for value in values]
-            codes = codes * len(values) + own
-        single = not len(codes) or bool((codes == codes[0]).all())
+            if len(values) > 2 or column.null_count:
+                own = column.indices.fill_null(len(values) - 1).to_numpy()
+                codes = codes * len(values) + own
+            else:  # one key in all rows, as it is mostly
+                codes *= len(values)
+        single = not len(codes) or codes.min() == codes.max()
         order = np.arange(len(codes)) if single else np.argsort(codes, kind="stable")
         edges = np.flatnonzero(np.diff(codes[order])) + 1
         for places in np.split(order, edges) if len(order) else ():

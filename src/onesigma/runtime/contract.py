@@ -21,7 +21,6 @@ from onesigma.errors import InputError
 # Of a channel over a window; all but the first are compared by their logarithms.
 MEAN, SPREAD, PEAK, STEP = "mean", "std", "peak", "step"
 STATISTICS = (MEAN, SPREAD, PEAK, STEP)
-_DIGITS = 3
 _NOT_A_NUMBER = "not a number: the input holds NaN or infinity"
 
 
@@ -163,7 +162,7 @@ def _scale(name: str, bound: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
 
 
 def _round(value: float) -> str:
-    return f"{value:.{_DIGITS}g}" if math.isfinite(value) else str(value)
+    return f"{value:.3g}"
 
 
 def name_channels(count: int, names: Sequence[str] | None) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ from onesigma.text_table import text_table
 
 CHANNELS = tuple(f"c{k}" for k in range(6))
 WINDOW, HOP, RATE = 128, 64, 50.0
-WORKERS, FILES, ROUNDS = 2, 16, 3
+WORKERS, FILES = 2, 16
 BARE = "bare loop"
 
 
@@ -166,10 +166,10 @@ def _resident(process: int) -> int:
     return own + sum(map(_resident, children))
 
 
-def measure(calls: dict[str, Callable[[], None]], windows: int) -> None:
+def measure(calls: dict[str, Callable[[], None]], windows: int, rounds: int) -> None:
     rates: dict[str, list[float]] = {name: [] for name in calls}
     memory: dict[str, str] = {}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name, call in calls.items():
             with Memory() as watched:
                 begin = time.perf_counter()
@@ -189,6 +189,7 @@ def measure(calls: dict[str, Callable[[], None]], windows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--windows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("out/fleet"))
     parser.add_argument("--engines", nargs="*", default=["local", "ray", "spark"])
     args = parser.parse_args()
@@ -206,7 +207,7 @@ def main() -> None:
         for engine in args.engines:
             calls[engine] = partial(run_engine, engine, model, data, args.output / engine)
         run_bare(pool, model, 4 * BATCH)  # the processes are there, and the sessions were opened
-        measure(calls, windows)
+        measure(calls, windows, args.rounds)
 
 
 if __name__ == "__main__":
