@@ -214,16 +214,17 @@ static void fill_strip(const struct conv *g, const float *x, int first, float *s
             const int left = g->left - p % g->phases;
             const int zeros = left > 0 ? (left + stride - 1) / stride : 0;
             const int filled = (g->width + left + stride - 1) / stride;
-            const int begin = zeros < pitch ? zeros : pitch, end = filled < pitch ? filled : pitch;
+            const int end = filled < pitch ? filled : pitch;
             for (int i = 0; i < g->depth; ++i, strip += pitch) {
                 const int r = first + p / g->phases + i * g->row_stride;
-                const int outside = r < 0 || r >= g->height;
-                const float *row = x + (outside ? 0 : r) * g->width;
                 int j = 0;
-                for (; j < (outside ? pitch : begin); ++j)
-                    strip[j] = 0.0f;
-                for (; j < end; ++j)
-                    strip[j] = row[j * stride - left];
+                if (r >= 0 && r < g->height) {
+                    const float *row = x + r * g->width;
+                    for (; j < zeros && j < pitch; ++j) /* of one condition, a call of memset */
+                        strip[j] = 0.0f;
+                    for (; j < end; ++j)
+                        strip[j] = row[j * stride - left];
+                }
                 for (; j < pitch; ++j)
                     strip[j] = 0.0f;
             }
@@ -245,12 +246,9 @@ static const float *prepared(const weight *w, int count, const struct lane *lane
     if (lane->power == 1)
         for (; i < count; ++i)
             to[i] = (float)w[i];
-    for (; i + 4 <= count; i += 4) {
-        const float a = (float)w[i], b = (float)w[i + 1], c = (float)w[i + 2], d = (float)w[i + 3];
-        to[i] = a * a;
-        to[i + 1] = b * b;
-        to[i + 2] = c * c;
-        to[i + 3] = d * d;
+    for (; i + 8 <= count; i += 8) {
+        @loads@
+        @squares@
     }
     for (; i < count; ++i)
         to[i] = (float)w[i] * (float)w[i];
@@ -400,7 +398,9 @@ def _render_conv(node: Node, file: File) -> list[str]:
     file.function("struct conv", _STRUCTS)
     file.function("fill_strip", fill(_STRIP, slack=_SLACK))
     plain = [] if file.int8 else ["if (lane->power == 1)", "    return w;"]
-    file.function("conv", fill(_CONV, plain=plain))
+    loads = [f"const float a{i} = (float)w[i + {i}];" for i in range(8)]
+    squares = [f"to[i + {i}] = a{i} * a{i};" for i in range(8)]
+    file.function("conv", fill(_CONV, plain=plain, loads=loads, squares=squares))
     file.function("vector_rows", vector_rows())
     filters = g.sizes["filters"]
     blocks = (_BLOCK if filters >= _BLOCK else 1, 1 if filters % _BLOCK else _BLOCK)
