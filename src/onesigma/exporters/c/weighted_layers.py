@@ -3,14 +3,14 @@
 A linear layer computes four outputs at once, for all lanes in the same loop.
 
 A convolution copies a few rows of the input at a time into a strip, padded with zeros and sorted by
-the stride, so that the taps of a kernel always read neighbours. If nothing is padded and the stride
-is 1, the input is read in place. Then four filters at once run over the strip, for the mean and for
-the variance, whose weights are squared four filters at a time into scratch memory.
+the strides, so that the taps of a kernel always read neighbours, and the rows follow one another.
+If nothing is padded and the strides are 1, the input is read in place. Then four filters at once
+run over the strip, for the mean and for the variance, whose weights are squared four filters at a
+time into scratch memory.
 
 A kernel of a convolution sums the taps of some filters over neighbouring columns. It comes in two
-forms; the compiler takes one. With vector instructions: long rows of sums in memory, which it can
-vectorise; they lie in an array of the kernel's own, so it knows that nothing else lies there.
-Without them: tiles of sums in registers; 4 filters by 4 columns need 8 loads for 16 multiply-adds.
+forms; the compiler takes one. With vector instructions: ``vector_tiles.py``. Without them: tiles of
+sums in registers; 4 filters by 4 columns need 8 loads for 16 multiply-adds.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ import numpy as np
 from onesigma.exporters.c.loops import File, fill, render_argmax, render_take
 from onesigma.exporters.c.nodes import Array, Node, Shape, Window
 from onesigma.exporters.c.plan import Loop, Step
+from onesigma.exporters.c.vector_tiles import TILE_FOUR, TILE_ONE, vector_rows
 from onesigma.exporters.c.weights import int8_steps
 
 _BLOCK = 4  # filters at once
-_SPAN = 256  # columns of sums at once, in the form for vector instructions
-_SLACK = 7  # floats behind a strip, so that columns can be rounded up to a whole vector
-# A strip has at least this many columns, so that squared weights and overlapping rows are used
-# often. A kernel of one row, without squares, needs only one row.
+_SLACK = TILE_ONE - 1  # floats behind a strip, so that columns can be rounded up to a whole tile
+# A strip may have about this many columns, so that squared weights and overlapping rows are used
+# often. A kernel of one row, without squares, needs only one row. A small strip may have them all.
 _STRIP_COLUMNS = 64
+_STRIP_FLOATS = 1024
 _TILE_COLUMNS = 4
 _UNROLLED = 25  # taps; a kernel with more has a loop over its rows, or over their taps
 
@@ -109,9 +110,7 @@ static void @name@(const weight *w, int inputs, int outputs, int rows, const str
 _DENSE_BLOCK = """\
 for (int o = @first@; o < @last@; o += @n@) {
     @starts@
-    for (int i = 0; i < inputs; ++i, v += @n@) {
-        @sums@
-    }
+    @loops@
     @stores@
 }"""
 
@@ -144,40 +143,62 @@ def add_dense(file: File, powers: Sequence[int]) -> str:
 
 def _dense_block(n: int, first: str, last: str, powers: Sequence[int]) -> list[str]:
     outputs, lanes = range(n), range(len(powers))
+    # The sum of one lane is made of several, so that none waits for the one before it; two lanes
+    # do not gain by it.
+    ways = range(1 if len(powers) > 1 else 4 if n > 1 else 8)
+    parts = {(a, k): [f"s{a}{k}{u}" for u in ways] for a in lanes for k in outputs}
     starts = [f"const float *x{a} = lanes[{a}].x + row * inputs;" for a in lanes]
     starts += [f"float *y{a} = lanes[{a}].y + row * outputs;" for a in lanes]
-    starts += [f"float {', '.join(f's{a}{k} = 0.0f' for k in outputs)};" for a in lanes]
-    sums = [f"const float e{a} = x{a}[i];" for a in lanes]
-    for k in outputs:
-        sums.append(f"const float w{k} = (float)v[{k}];")
-        for a in lanes:
-            factor = f"w{k}" if powers[a] == 1 else f"(w{k} * w{k})"
-            sums.append(f"s{a}{k} += {factor} * e{a};")
-    store = "y{0}[o + {1}] = lane_sum(&lanes[{0}], o + {1}, s{0}{1});"
-    stores = [store.format(a, k) for a in lanes for k in outputs]
-    parts = {"starts": starts, "sums": sums, "stores": stores}
-    return fill(_DENSE_BLOCK, n=n, first=first, last=last, **parts).split("\n")
+    starts += [f"float {', '.join(f'{s} = 0.0f' for s in each)};" for each in parts.values()]
+
+    def sums(way: int) -> list[str]:
+        lines = [f"const float e{a}{way} = x{a}[i + {way}];" for a in lanes]
+        for k in outputs:
+            w = f"w{k}{way}"
+            lines.append(f"const float {w} = (float)v[{way * n + k}];")
+            for a in lanes:
+                factor = w if powers[a] == 1 else f"({w} * {w})"
+                lines.append(f"{parts[a, k][way]} += {factor} * e{a}{way};")
+        return [f"    {line}" for line in lines]
+
+    most = len(ways)
+    loops = [f"for (int i = 0; i < inputs - inputs % {most}; i += {most}, v += {most * n}) {{"]
+    loops += [*(line for way in ways for line in sums(way)), "}"]
+    if most > 1:
+        loops.append(f"for (int i = inputs - inputs % {most}; i < inputs; ++i, v += {n}) {{")
+        loops += [*sums(0), "}"]
+    store = "y{0}[o + {1}] = lane_sum(&lanes[{0}], o + {1}, {2});"
+    stores = [store.format(a, k, " + ".join(each)) for (a, k), each in parts.items()]
+    block = {"starts": starts, "loops": loops, "stores": stores}
+    return fill(_DENSE_BLOCK, n=n, first=first, last=last, **block).split("\n")
 
 
 _STRUCTS = """\
-/* Sizes of a convolution. A strip is a few rows of the input, padded and sorted by the stride. */
+/* Sizes of a convolution. A strip is a few rows of the input, padded and sorted by the strides:
+   of each channel, one plane for each phase, which is a row and a column modulo the strides. */
 struct conv {
-    int groups, channels, filters;          /* channels and filters of one group */
-    int height, width, top, left;           /* of the input; zeros above it and to its left */
-    int rows, columns;                      /* of the output */
-    int row_stride, stride;                 /* from row to row, from column to column */
-    int taps;                               /* weights of one filter */
-    int strip, strip_height;                /* output rows at once; rows of a strip, 0: in place */
-    int phase, row_pitch, kernel_pitch, channel_pitch; /* of a strip, or of the input */
+    int groups, channels, filters;  /* channels and filters of one group */
+    int height, width, top, left;   /* of the input; zeros above it and to its left */
+    int rows, columns;              /* of the output */
+    int row_stride, stride;         /* from row to row, from column to column */
+    int row_phases, phases;         /* of them, those that a tap reads */
+    int taps, window;               /* weights of one filter, and of one of its channels */
+    const int32_t *places;          /* of the window's taps, from an output's first one */
+    int strip, depth;               /* output rows at once; rows of a plane, 0: read in place */
+    int pitch, plane, channel_pitch; /* from one to the next */
+    int shared;                     /* zeros that end one row and begin the next */
 };
 
-/* Some columns of some rows, of some filters. */
+/* Some rows of some filters. */
 typedef void kernel(const float *x, const float *w, const struct lane *lane, int filter, float *y,
-                    int rows, int columns, const struct conv *g);
+                    int rows, const struct conv *g);
 
+/* Bytes of the widest vectors. They are types of gcc and clang; 0 is the plain form. */
 #ifndef VECTORS
-#if defined(__SSE__) || defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE) || defined(__riscv_v)
-#define VECTORS 1
+#if defined(__GNUC__) && defined(__x86_64__) && __STDC_HOSTED__
+#define VECTORS 32
+#elif defined(__GNUC__) && (defined(__SSE2__) || defined(__ARM_NEON))
+#define VECTORS 16
 #else
 #define VECTORS 0
 #endif
@@ -187,22 +208,28 @@ typedef void kernel(const float *x, const float *w, const struct lane *lane, int
 _STRIP = """\
 static void fill_strip(const struct conv *g, const float *x, int first, float *strip)
 {
-    for (int c = 0; c < g->channels; ++c) {
-        for (int r = first; r < first + g->strip_height; ++r) {
-            const int inside = r >= 0 && r < g->height;
-            const float *row = x + (c * g->height + (inside ? r : 0)) * g->width;
-            for (int p = 0; p < g->stride; ++p) {
-                int i = 0;
-                if (inside) {
-                    int column = p - g->left;
-                    for (; i < g->phase && column < 0; ++i, column += g->stride)
-                        *strip++ = 0.0f;
-                    for (; i < g->phase && column < g->width; ++i, column += g->stride)
-                        *strip++ = row[column];
+    const int stride = g->stride, pitch = g->pitch;
+    for (int c = 0; c < g->channels; ++c, x += g->height * g->width) {
+        for (int p = 0; p < g->row_phases * g->phases; ++p) {
+            const int left = g->left - p % g->phases;
+            const int zeros = left > 0 ? (left + stride - 1) / stride : 0;
+            const int filled = (g->width + left + stride - 1) / stride;
+            const int end = filled < pitch ? filled : pitch;
+            for (int i = 0; i < g->depth; ++i, strip += pitch) {
+                const int r = first + p / g->phases + i * g->row_stride;
+                int j = 0;
+                if (r >= 0 && r < g->height) {
+                    const float *row = x + r * g->width;
+                    for (; j < zeros && j < pitch; ++j) /* of one condition, a call of memset */
+                        strip[j] = 0.0f;
+                    for (; j < end; ++j)
+                        strip[j] = row[j * stride - left];
                 }
-                for (; i < g->phase; ++i)
-                    *strip++ = 0.0f;
+                for (; j < pitch; ++j)
+                    strip[j] = 0.0f;
             }
+            for (int i = 0; i < g->shared; ++i)
+                *strip++ = 0.0f;
         }
     }
     for (int i = 0; i < @slack@; ++i)
@@ -219,33 +246,13 @@ static const float *prepared(const weight *w, int count, const struct lane *lane
     if (lane->power == 1)
         for (; i < count; ++i)
             to[i] = (float)w[i];
-    for (; i + 4 <= count; i += 4) {
-        const float a = (float)w[i], b = (float)w[i + 1], c = (float)w[i + 2], d = (float)w[i + 3];
-        to[i] = a * a;
-        to[i + 1] = b * b;
-        to[i + 2] = c * c;
-        to[i + 3] = d * d;
+    for (; i + 8 <= count; i += 8) {
+        @loads@
+        @squares@
     }
     for (; i < count; ++i)
         to[i] = (float)w[i] * (float)w[i];
     return to;
-}
-
-static void conv_rows(const struct conv *g, kernel *run, const float *x, const float *w,
-                      const struct lane *lane, int filter, float *y, int rows)
-{
-#if VECTORS
-    /* Rows of a strip follow one another: several are one long row, with gaps to leave out. */
-    const int joined = g->stride == 1 && g->row_stride == 1 ? @span@ / g->row_pitch : 1;
-    const int most = joined > 1 ? joined : 1, step = g->row_stride * g->row_pitch;
-    for (int r = 0; r < rows; r += most)
-        for (int i = 0; i < g->columns; i += @span@)
-            run(x + r * step + i, w, lane, filter, y + r * g->columns + i,
-                rows - r < most ? rows - r : most,
-                g->columns - i < @span@ ? g->columns - i : @span@, g);
-#else
-    run(x, w, lane, filter, y, rows, g->columns, g);
-#endif
 }
 
 /* Lanes share the weights: all lanes use one block of filters before the next one is read. */
@@ -253,7 +260,7 @@ static void conv(const struct conv *g, const weight *w, const struct lane *lanes
                  kernel *four, kernel *one, float *scratch)
 {
     const int plane = g->rows * g->columns;
-    const int strip = g->strip_height ? g->channels * g->channel_pitch : 0;
+    const int strip = g->depth ? g->channels * g->channel_pitch : 0;
     float *const squares = scratch + count * strip;
     for (int group = 0; group < g->groups; ++group) {
         const int channel = group * g->channels * g->height * g->width;
@@ -267,12 +274,11 @@ static void conv(const struct conv *g, const weight *w, const struct lane *lanes
                 n = g->filters - f >= 4 ? 4 : 1;
                 const int filter = group * g->filters + f;
                 for (int l = 0; l < count; ++l) {
-                    const float *x = strip ? scratch + l * strip
-                                           : lanes[l].x + channel + first * g->row_pitch;
+                    const float *x = strip ? scratch + l * strip : lanes[l].x + channel;
                     const weight *own = w + filter * g->taps;
                     const float *v = prepared(own, n * g->taps, &lanes[l], squares);
                     float *y = lanes[l].y + filter * plane + row * g->columns;
-                    conv_rows(g, n == 4 ? four : one, x, v, &lanes[l], filter, y, rows);
+                    (n == 4 ? four : one)(x, v, &lanes[l], filter, y, rows, g);
                 }
             }
         }
@@ -291,6 +297,20 @@ class _Geometry:
     squares: bool
     sizes: dict[str, int]
 
+    def place(self, k: int, t: int) -> tuple[int, int, int]:
+        """Where the tap of a kernel's row and column is: plane, row, column."""
+        (row, row_phase), (column, phase) = (
+            divmod(index * d, s)
+            for index, d, s in zip((k, t), self.dilation, self.stride, strict=True)
+        )
+        return row_phase * self.sizes["phases"] + phase, row, column
+
+    def places(self) -> list[int]:
+        """All taps, in floats from the first."""
+        taps = [self.place(k, t) for k in range(self.kernel[0]) for t in range(self.kernel[1])]
+        plane, pitch = self.sizes["plane"], self.sizes["pitch"]
+        return [p * plane + row * pitch + column for p, row, column in taps]
+
 
 def _geometry(node: Node) -> _Geometry:
     (x, *_), (y, *_), window = node.reads, node.writes, node.lanes[0].attributes["window"]
@@ -298,21 +318,55 @@ def _geometry(node: Node) -> _Geometry:
     taps = node.lanes[0].attributes["weight"].shape[1]
     groups = x.shape[1] * prod(kernel) // taps
     squares = any(lane.attributes["power"] == 2 for lane in node.lanes)
-    phase = out[1] + (kernel[1] - 1) * dilation[1] // stride[1]
-    if not any(window.pads) and stride[1] == 1:  # in place
-        strip, strip_height, row_pitch = out[0], 0, size[1]
-    else:
-        several = squares or kernel[0] > 1
-        strip = min(out[0], -(-_STRIP_COLUMNS // out[1]) if several else 1)
-        strip_height = (strip - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1
-        row_pitch = phase * stride[1]
+    axes = list(zip(kernel, dilation, stride, strict=True))
+    phases = [1 + max(k * d % s for k in range(n)) for n, d, s in axes]
     sizes = {"groups": groups, "channels": x.shape[1] // groups, "filters": y.shape[1] // groups}
     sizes |= {"height": size[0], "width": size[1], "top": before[0], "left": before[1]}
     sizes |= {"rows": out[0], "columns": out[1], "row_stride": stride[0], "stride": stride[1]}
-    sizes |= {"taps": taps, "strip": strip, "strip_height": strip_height, "phase": phase}
-    sizes |= {"row_pitch": row_pitch, "kernel_pitch": row_pitch * dilation[0]}
-    sizes |= {"channel_pitch": row_pitch * (strip_height or size[0])}
+    sizes |= {"row_phases": phases[0], "phases": phases[1], "taps": taps, "window": prod(kernel)}
+    if not any(window.pads) and stride == (1, 1) and _flat(out[0], out[1], size[1]) >= TILE_ONE:
+        layout = {"strip": out[0], "depth": 0, "pitch": size[1], "plane": 0, "shared": 0}
+        sizes |= {**layout, "channel_pitch": prod(size)}
+    else:
+        sizes |= _strip(sizes, [(n - 1) * d // s for n, d, s in axes], squares or kernel[0] > 1)
     return _Geometry(kernel, stride, dilation, squares, sizes)
+
+
+def _flat(rows: int, columns: int, pitch: int) -> int:
+    """Rows as one, up to the last column of the last."""
+    return (rows - 1) * pitch + columns
+
+
+def _strip(sizes: dict[str, int], beyond: Sequence[int], several: bool) -> dict[str, int]:
+    """The layout of a strip: the highest of those that need the fewest tiles.
+
+    ``beyond`` are the rows and columns that a plane has more than the output.
+    """
+    rows, columns, channels = sizes["rows"], sizes["columns"], sizes["channels"]
+    tile = TILE_FOUR if sizes["filters"] >= _BLOCK else TILE_ONE
+    shared = _shared_zeros(sizes, columns + beyond[1])
+    pitch, layouts = columns + beyond[1] - shared, []
+    for strip in range(1, rows + 1):
+        depth = strip + beyond[0]
+        layout = {"strip": strip, "depth": depth, "pitch": pitch, "shared": shared}
+        layout |= {"plane": depth * pitch + shared}
+        layout |= {"channel_pitch": layout["plane"] * sizes["row_phases"] * sizes["phases"]}
+        small = channels * layout["channel_pitch"] <= _STRIP_FLOATS
+        if strip == 1 or small or (several and (strip - 1) * columns < _STRIP_COLUMNS):
+            strips = [min(strip, rows - first) for first in range(0, rows, strip)]
+            tiles = sum(-(-_flat(each, columns, pitch) // tile) for each in strips)
+            layouts.append((tiles, -strip, layout))
+    return min(layouts, key=lambda each: each[:2])[2]
+
+
+def _shared_zeros(sizes: dict[str, int], phase: int) -> int:
+    """How many zeros every row of a strip both begins and ends with."""
+    counts = []
+    for p in range(sizes["phases"]):
+        columns = [i * sizes["stride"] + p - sizes["left"] for i in range(phase)]
+        before = sum(column < 0 for column in columns)
+        counts += [before, sum(column >= sizes["width"] for column in columns)]
+    return min(*counts, phase - sizes["columns"])
 
 
 def _pairs(size: Shape, out: Shape, window: Window) -> Iterable[Shape]:
@@ -335,7 +389,7 @@ def scratch_size(step: Step, int8: bool) -> int:
     g = _geometry(step)
     strips = len(step.reads) * g.sizes["channels"] * g.sizes["channel_pitch"] + _SLACK
     weights = _BLOCK * g.sizes["taps"] if g.squares or int8 else 0
-    return (strips if g.sizes["strip_height"] else 0) + weights
+    return (strips if g.sizes["depth"] else 0) + weights
 
 
 def _render_conv(node: Node, file: File) -> list[str]:
@@ -344,11 +398,15 @@ def _render_conv(node: Node, file: File) -> list[str]:
     file.function("struct conv", _STRUCTS)
     file.function("fill_strip", fill(_STRIP, slack=_SLACK))
     plain = [] if file.int8 else ["if (lane->power == 1)", "    return w;"]
-    file.function("conv", fill(_CONV, span=_SPAN, plain=plain))
+    loads = [f"const float a{i} = (float)w[i + {i}];" for i in range(8)]
+    squares = [f"to[i + {i}] = a{i} * a{i};" for i in range(8)]
+    file.function("conv", fill(_CONV, plain=plain, loads=loads, squares=squares))
+    file.function("vector_rows", vector_rows())
     filters = g.sizes["filters"]
     blocks = (_BLOCK if filters >= _BLOCK else 1, 1 if filters % _BLOCK else _BLOCK)
     four, one = (file.function(*_kernel(g, n)) for n in blocks)
-    members = [f".{name} = {n}" for name, n in g.sizes.items()]
+    sizes = {**g.sizes, "places": file.table(np.array(g.places()), "int32")}
+    members = [f".{name} = {n}" for name, n in sizes.items()]
     return [
         "static const struct conv shape = {",
         *(f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)),
@@ -368,47 +426,20 @@ RENDERERS: dict[str, Callable[[Node, File], list[str]]] = {
 
 _KERNEL = """\
 static void @name@(const float *x, const float *w, const struct lane *lane, int filter, float *y,
-@space@int rows, int columns, const struct conv *g)
+@space@int rows, const struct conv *g)
 {
-    const int step = g->row_stride * g->row_pitch, plane = g->rows * g->columns;
-    @constants@
 #if VECTORS
-    @rows@
+    vector_rows(x, w, lane, filter, @filters@, y, rows, g);
 #else
-    for (; rows > 0; --rows, x += step - columns, y += g->columns - columns) {
-        int count = columns;
+    const int plane = g->rows * g->columns;
+    @constants@
+    for (; rows > 0; --rows, x += g->pitch - g->columns) {
+        int count = g->columns;
         @tiles@
     }
 #endif
 }
 """
-
-_ROWS = """\
-float @sums_of@;
-const int slack = g->strip_height ? @slack@ : 0; /* there is nothing behind an input */
-const int count = ((rows - 1) * step + columns + slack) & ~slack;
-for (int i = 0; i < count; ++i)
-    @zeros@ = 0.0f;
-for (int c = 0; c < g->channels; ++c) {
-    for (int k = 0; k < @kernel_rows@; ++k) {
-        const float *r0 = x + c * g->channel_pitch + k * g->kernel_pitch;
-        @pointers@
-        @loop@{
-            @weights@
-            for (int i = 0; i < count; ++i) {
-                @loads@
-                @sums@
-            }
-            w += @step@;
-        }
-    }
-}
-for (int r = 0; r < rows; ++r) {
-    float *to = y + r * g->columns;
-    for (int i = 0; i < columns; ++i) {
-        @ends@
-    }
-}"""
 
 _TILE = """\
 for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
@@ -417,6 +448,7 @@ for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
     @starts@
     for (int c = 0; c < g->channels; ++c) {
         @loop@{
+            @inner@
             @sums@
         }
         @moves@
@@ -427,91 +459,59 @@ for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
 
 @dataclass(frozen=True)
 class _Taps:
-    """The taps that are unrolled, each as pointer and index, and the loops over the others."""
+    """The taps that are unrolled, each as pointer and index, and the loop over the others."""
 
-    places: list[tuple[str, str]]
+    places: list[tuple[str, int]]
     pointers: dict[str, str]  # besides r0
-    loop: str
-
-    def declarations(self) -> list[str]:
-        return [f"const float *{name} = {start};" for name, start in self.pointers.items()]
+    loop: str = ""
+    inner: tuple[str, ...] = ()  # pointers that are set in the loop
 
 
 def _kernel(g: _Geometry, filters: int) -> tuple[str, str]:
     """Name and text of the kernel for some filters at once."""
-    (rows, taps), stride, dilation = g.kernel, g.stride[1], g.dilation[1]
-    strided = f"_stride{stride}" if stride > 1 else ""
-    dilated = f"_dilation{dilation}" if dilation > 1 else ""
-    name = f"taps{rows}x{taps}{strided}{dilated}_x{filters}"
+    name = f"taps{g.kernel[0]}x{g.kernel[1]}"
+    for what, (rows, columns) in (("stride", g.stride), ("dilation", g.dilation)):
+        name += f"_{what}{rows}x{columns}" if rows * columns > 1 else ""
+    name += f"_x{filters}"
     factor = "const float f{0} = lane->factor ? lane->factor[filter + {0}] : 1.0f;"
     bias = "const float b{0} = lane->bias ? lane->bias[filter + {0}] : 0.0f;"
-    row = _row(taps, stride, dilation)
-    window = _all_rows(rows, row, stride)
+    taps = _taps(g)
     text = fill(
         _KERNEL,
         name=name,
         space=" " * (len(name) + 13),
+        filters=filters,
         constants=[line.format(f) for f in range(filters) for line in (factor, bias)],
-        rows=_long_rows(row, rows, filters),
-        tiles=_tile(window, filters, _TILE_COLUMNS) + _tile(window, filters, 1),
+        tiles=_tile(taps, filters, _TILE_COLUMNS) + _tile(taps, filters, 1),
     )
     return name, text
 
 
-def _row(taps: int, stride: int, dilation: int) -> _Taps:
-    """One row of a kernel. Columns that are a stride apart are neighbours in a strip."""
-    if taps > _UNROLLED:
-        place = f"t * {dilation} % {stride} * g->phase + t * {dilation} / {stride}"
-        return _Taps([("r0", place)], {}, f"for (int t = 0; t < {taps}; ++t) ")
-    columns = [t * dilation for t in range(taps)]
-    places = [(f"r{column % stride}", str(column // stride)) for column in columns]
-    phases = sorted({column % stride for column in columns} - {0})
-    return _Taps(places, {f"r{phase}": f"r0 + {phase} * g->phase" for phase in phases}, "")
+def _taps(g: _Geometry) -> _Taps:
+    """All taps of the kernel, or those of one row, or one, unrolled."""
+    rows, columns = g.kernel
+    if columns > _UNROLLED:
+        loop = f"for (int k = 0; k < {rows * columns}; ++k) "
+        return _Taps([("a0", 0)], {}, loop, ("const float *a0 = r0 + g->places[k];",))
+    if rows * columns > _UNROLLED:
+        row = [g.place(0, t) for t in range(columns)]
+        loop = f"for (int k = 0; k < {rows}; ++k) "
+        inner = [f"const float *a0 = r0 + g->places[k * {columns}];"]
+        others = sorted({phase for phase, _, _ in row} - {0})
+        inner += [f"const float *a{phase} = a0 + {phase} * g->plane;" for phase in others]
+        return _Taps([(f"a{phase}", column) for phase, _, column in row], {}, loop, tuple(inner))
+    taps = [g.place(k, t) for k in range(rows) for t in range(columns)]
+    names = {key: f"r{i}" for i, key in enumerate(dict.fromkeys((p, row) for p, row, _ in taps))}
+    pointers = {name: f"r0 + {p} * g->plane + {row} * g->pitch" for (p, row), name in names.items()}
+    del pointers["r0"]
+    return _Taps([(names[p, row], column) for p, row, column in taps], pointers)
 
 
-def _all_rows(rows: int, row: _Taps, stride: int) -> _Taps:
-    """All rows of a kernel, unrolled as well if these are not too many taps."""
-    if rows == 1:
-        return row
-    if row.loop or rows * len(row.places) > _UNROLLED:
-        places = [(pointer, f"k * g->kernel_pitch + {place}") for pointer, place in row.places]
-        return _Taps(places, row.pointers, f"for (int k = 0; k < {rows}; ++k) {row.loop}")
-    places, pointers = [], {}
-    for k in range(rows):
-        below = {name: f"r{stride * k + int(name[1:])}" for name in ("r0", *row.pointers)}
-        places += [(below[pointer], place) for pointer, place in row.places]
-        if k:
-            pointers[below["r0"]] = f"r0 + {k} * g->kernel_pitch"
-        for name in row.pointers:
-            pointers[below[name]] = f"{below['r0']} + {name[1:]} * g->phase"
-    return _Taps(places, pointers, "")
-
-
-def _long_rows(row: _Taps, kernel_rows: int, filters: int) -> list[str]:
-    taps, each = range(len(row.places)), range(filters)
-    products = [" + ".join(f"w{t}_{f} * x{t}" for t in taps) for f in each]
-    return fill(
-        _ROWS,
-        sums_of=", ".join(f"s{f}[{_SPAN}]" for f in each),
-        slack=_SLACK,
-        zeros=" = ".join(f"s{f}[i]" for f in each),
-        kernel_rows=kernel_rows,
-        pointers=row.declarations(),
-        loop=row.loop,
-        weights=[f"const float w{t}_{f} = w[{t * filters + f}];" for t in taps for f in each],
-        loads=[f"const float x{t} = {r}[i + {k}];" for t, (r, k) in enumerate(row.places)],
-        # From left to right: each product is a fused multiply-add where the chip has one.
-        sums=[f"s{f}[i] = s{f}[i] + {products[f]};" for f in each],
-        step=len(taps) * filters,
-        ends=[f"to[{f} * plane + i] = s{f}[r * step + i] * f{f} + b{f};" for f in each],
-    ).split("\n")
-
-
-def _tile(window: _Taps, filters: int, columns: int) -> list[str]:
+def _tile(taps: _Taps, filters: int, columns: int) -> list[str]:
     each, across = range(filters), range(columns)
     sums = []
-    for pointer, place in window.places:
-        loads = ", ".join(f"x{p} = {pointer}[{place} + {p}]" for p in across)
+    for pointer, place in taps.places:
+        loads = ", ".join(f"x{p} = {pointer}[{place + p}]" for p in across)
         sums += ["{", f"    const float {loads};", "    float q;"]
         for f in each:
             products = " ".join(f"s{f}{p} += q * x{p};" for p in across)
@@ -521,10 +521,11 @@ def _tile(window: _Taps, filters: int, columns: int) -> list[str]:
     return fill(
         _TILE,
         columns=columns,
-        pointers=window.declarations(),
+        pointers=[f"const float *{name} = {start};" for name, start in taps.pointers.items()],
         starts=[f"float {', '.join(f's{f}{p} = 0.0f' for p in across)};" for f in each],
-        loop=window.loop,
+        loop=taps.loop,
+        inner=list(taps.inner),
         sums=sums,
-        moves=[f"{r} += g->channel_pitch;" for r in ("r0", *window.pointers)],
+        moves=[f"{r} += g->channel_pitch;" for r in ("r0", *taps.pointers)],
         ends=[end.format(f, p) for f in each for p in across],
     ).split("\n")

@@ -3,9 +3,11 @@
 Instructions on an emulated Cortex-M4 (exact, the same in every run), flash and RAM, of what
 `convert` and what `fit` give; how far the answers are from ONNX Runtime's, there and on an emulated
 ARM board; what weights in eight bits cost; and how fast the plain network's C is on this machine
-beside ONNX Runtime with one thread, interleaved.
+beside ONNX Runtime with one thread, interleaved. `--host` makes only the last, a table of more
+networks, in a minute, and needs no emulator.
 
     python -m onesigma.lab.bench.microcontroller --output out/microcontroller.json [--steps]
+    python -m onesigma.lab.bench.microcontroller --host
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ from onesigma.lab.bench.runtimes import onnx_session
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.demo import checkpoint
+from onesigma.lab.deployed_networks import ds_cnn, resnet8
 from onesigma.lab.networks import INPUT_SHAPE, paper_cnn
+from onesigma.text_table import text_table
 
 PASSES = 30
 INPUTS = 40  # no fewer, to fit on
 COMPILERS = {"-O3 -march=native": ("-O3", "-march=native"), "-O3": ("-O3",)}
+TURNS = 10
 
 TIMER = """\
 #include <stdio.h>
@@ -71,15 +76,26 @@ def networks() -> Iterator[tuple[str, nn.Module, Tensor]]:
     yield "paper", paper_cnn(), torch.randn(INPUTS, *INPUT_SHAPE)
 
 
-def write_all(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
-    """The plain network and each form as ONNX; what is fitted is fitted for its cost alone."""
+def host_networks() -> Iterator[tuple[str, nn.Module, Tensor]]:
+    """The same, and two of random weights that are often deployed."""
+    yield from networks()
+    torch.manual_seed(0)
+    yield "DS-CNN", ds_cnn().eval(), torch.randn(2, 1, 24, 98)
+    yield "ResNet-8", resnet8().eval(), torch.randn(2, *INPUT_SHAPE)
+
+
+def write_cheap(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
+    """The plain network and its moments as ONNX."""
     converted = onesigma.convert(network, x[:2])
     paths = {"plain": plain(converted, (x[:2],), folder / "plain.onnx").path}
-    forms = {"moments": converted, "fitted": onesigma.fit(network, x, worth=1)}
-    for form, model in forms.items():
-        paths[form] = folder / f"{form}.onnx"
-        onesigma.export(model, paths[form])
-    return paths
+    onesigma.export(converted, folder / "moments.onnx")
+    return paths | {"moments": folder / "moments.onnx"}
+
+
+def write_all(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
+    """These and what `fit` gives; it is fitted for its cost alone."""
+    onesigma.export(onesigma.fit(network, x, worth=1), folder / "fitted.onnx")
+    return write_cheap(network, x, folder) | {"fitted": folder / "fitted.onnx"}
 
 
 def on_board(
@@ -121,33 +137,54 @@ def compare(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Any]:
 
 
 def on_host(path: Path, folder: Path) -> dict[str, Any]:
-    """The plain network on this machine: C and ONNX Runtime in turns, the fastest of each."""
+    """C on this machine over ONNX Runtime: all in turns, the fastest of each."""
     generated = generate(onnx.load(path), folder)
     (folder / "timer.c").write_text(TIMER)
+    sources = [str(folder / "timer.c"), str(generated.source), f"-I{folder}"]
+    programs = {name: str(folder / f"program{i}") for i, name in enumerate(COMPILERS)}
+    for name, program in programs.items():
+        command = ["gcc", *COMPILERS[name], *sources, "-o", program, "-lm"]
+        subprocess.run(command, check=True)
     session = onnx_session(path, threads=1)
     (value,) = session.get_inputs()
     x = np.random.default_rng(0).standard_normal((1, *value.shape[1:])).astype(np.float32)
-    result: dict[str, Any] = {}
-    for name, flags in COMPILERS.items():
-        program = folder / "program"
-        sources = [str(folder / "timer.c"), str(generated.source), f"-I{folder}"]
-        subprocess.run(["gcc", *flags, *sources, "-o", program, "-lm"], check=True)
-        c, runtime = [], []
-        for _ in range(5):
-            c.append(float(subprocess.run([program], capture_output=True, check=True).stdout))
-            for _ in range(100):
-                start = time.perf_counter()
-                session.run(None, {value.name: x})
-                runtime.append(time.perf_counter() - start)
-        result[name] = {"C over onnxruntime": round(min(c) / min(runtime), 2)}
-    return result
+    times: dict[str, list[float]] = {name: [] for name in (*programs, "onnxruntime")}
+    for _ in range(TURNS):
+        for name, program in programs.items():
+            done = subprocess.run([program], capture_output=True, check=True)
+            times[name].append(float(done.stdout))
+        for _ in range(100):
+            start = time.perf_counter()
+            session.run(None, {value.name: x})
+            times["onnxruntime"].append(time.perf_counter() - start)
+    runtime = min(times.pop("onnxruntime"))
+    ratios = {name: round(min(each) / runtime, 2) for name, each in times.items()}
+    return {"C over onnxruntime": ratios, "microseconds of onnxruntime": round(1e6 * runtime, 1)}
+
+
+def host_table() -> str:
+    """Plain networks and moments; of both, how much longer C takes than ONNX Runtime."""
+    rows = []
+    for name, network, x in host_networks():
+        with TemporaryDirectory() as folder:
+            for form, path in write_cheap(network, x, Path(folder)).items():
+                found = on_host(path, Path(folder) / form)
+                ratios = [f"{ratio:.2f}" for ratio in found["C over onnxruntime"].values()]
+                runtime = f"{found['microseconds of onnxruntime']:,.0f}"
+                rows.append((f"{name}, {form}", runtime, *ratios))
+    header = ("", "ONNX Runtime, microseconds", *(f"C {flags}, over it" for flags in COMPILERS))
+    return text_table(header, rows, numbers=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="write the JSON here too")
     parser.add_argument("--steps", action="store_true", help="with what each step takes")
+    parser.add_argument("--host", action="store_true", help="only time C on this machine: a table")
     options = parser.parse_args()
+    if options.host:
+        print(host_table())
+        return 0
     absent = [target.missing for target in verify.TARGETS.values() if target.missing]
     if absent:
         print(f"microcontroller: {'; '.join(absent)}", file=sys.stderr)
