@@ -31,11 +31,11 @@ def run_here(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]
 class _Worker:
     """An actor of Ray: it holds the model and takes one part after the other."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, parts: Sequence[Part]) -> None:
+        self._job, self._parts = job, parts
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {"outcome": self._job.run(row["part"]).to_json()}
+        return {"outcome": self._job.run(self._parts[row["id"]]).to_json()}
 
 
 def run_on_ray(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
@@ -50,12 +50,10 @@ def run_on_ray(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcom
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        data = ray.data.from_items(
-            [{"part": part} for part in parts], override_num_blocks=len(parts)
-        )
+        data = ray.data.range(len(parts), override_num_blocks=len(parts))
         done = data.map(
             _Worker,
-            fn_constructor_kwargs={"job": job},
+            fn_constructor_kwargs={"job": job, "parts": parts},
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(parts))),
             num_cpus=1,
         )

@@ -2,13 +2,14 @@
 
     python -m onesigma.lab.bench.fleet --windows 1000000
 
-A temporal convolutional network of six channels, with dropout before its last layer and a guard
-(random weights: only its time counts), and made-up recordings: windows of 128 rows, every 64 rows,
-one device in each file. The bare loop is ONNX Runtime with one thread in each of two processes, on
-windows that lie in memory; it reads nothing and keeps nothing. Each engine reads Parquet, cuts
-windows, answers, tests for drift and writes Parquet. All take turns in one run, several rounds;
-what counts is the share of the bare loop's rate in the same round. Engines are started before the
-clock is. Memory is that of all processes of this program, over time.
+A network of six channels with dropout before its last layer and a guard (random weights: only its
+time counts): a temporal convolutional network, or with ``--network ecg_resnet`` a larger one. The
+recordings are made up: windows of 128 rows, every 64 rows, one device in each file. The bare loop
+is ONNX Runtime with one thread in each of two processes, on windows that lie in memory; it reads
+nothing and keeps nothing. Each engine reads Parquet, cuts windows, answers, tests for drift and
+writes Parquet. All take turns in one run, several rounds; what counts is the share of the bare
+loop's rate in the same round. Engines are started before the clock is. Memory is that of all
+processes of this program, over time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import onesigma
 from onesigma import fleet, runtime
 from onesigma.calibration.guarding import Channels, with_guard
 from onesigma.fleet.scorer import BATCH
-from onesigma.lab.deployed_networks import tcn
+from onesigma.lab.deployed_networks import ecg_resnet, tcn
 from onesigma.tables.files import Array, import_pyarrow
 from onesigma.text_table import text_table
 
@@ -45,6 +46,7 @@ CHANNELS = tuple(f"c{k}" for k in range(6))
 WINDOW, HOP, RATE = 128, 64, 50.0
 WORKERS, FILES = 2, 16
 BARE = "bare loop"
+NETWORKS: dict[str, Callable[[], nn.Sequential]] = {"tcn": tcn, "ecg_resnet": ecg_resnet}
 
 
 def signal(rng: np.random.Generator, rows: int) -> Array:
@@ -54,9 +56,9 @@ def signal(rng: np.random.Generator, rows: int) -> Array:
     return np.asarray(waves + 0.2 * rng.normal(size=(6, rows)), np.float32)
 
 
-def export_model(path: Path) -> None:
+def export_model(path: Path, build: Callable[[], nn.Sequential]) -> None:
     torch.manual_seed(0)
-    *layers, last = tcn(channels=6, classes=6)
+    *layers, last = build()
     for layer in nn.Sequential(*layers).modules():
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
@@ -127,7 +129,7 @@ def spark() -> Iterator[None]:
 
 
 class Memory:
-    """Megabytes of this process and those it started, every half second."""
+    """Megabytes of this process and those it started, every two seconds."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []
@@ -143,8 +145,8 @@ class Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(0.5):
-            self.seen.append(_resident(os.getpid()) / 1024)
+        while not self._over.wait(2):
+            self.seen.append(_resident(os.getpid()) * os.sysconf("SC_PAGE_SIZE") / 1e6)
 
     def __str__(self) -> str:
         """The median of the second quarter of the time and that of the last."""
@@ -155,15 +157,14 @@ class Memory:
 
 
 def _resident(process: int) -> int:
-    """Kilobytes that are its own or its share, and those of its children."""
+    """Pages of its own, and of its children; without those that it may share."""
     try:
-        text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        own = int(text.split("Pss:")[1].split()[0])
+        _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_text().split()
         tasks = Path(f"/proc/{process}/task").iterdir()
         children = [int(c) for task in tasks for c in (task / "children").read_text().split()]
-    except (OSError, IndexError):
+    except (OSError, ValueError):
         return 0  # it ended
-    return own + sum(map(_resident, children))
+    return int(resident) - int(shared) + sum(map(_resident, children))
 
 
 def measure(calls: dict[str, Callable[[], None]], windows: int, rounds: int) -> None:
@@ -190,12 +191,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--windows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--network", choices=NETWORKS, default="tcn")
     parser.add_argument("--output", type=Path, default=Path("out/fleet"))
     parser.add_argument("--engines", nargs="*", default=["local", "ray", "spark"])
     args = parser.parse_args()
-    model, data = args.output / "model.onnx", args.output / f"data-{args.windows}"
+    model, data = args.output / f"{args.network}.onnx", args.output / f"data-{args.windows}"
     data.mkdir(parents=True, exist_ok=True)
-    export_model(model)
+    export_model(model, NETWORKS[args.network])
     windows = write_recordings(data, args.windows)
     with ExitStack() as started:
         context = get_context("spawn")
