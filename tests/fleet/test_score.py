@@ -168,6 +168,20 @@ def test_the_nan_row_alone_is_broken(model, faulty, tmp_path):
     assert np.isnan(rows[3]["entropy"])
 
 
+def test_files_without_rows_and_rows_without_a_key(model, tmp_path):
+    content = table(np.random.default_rng(5), {"7": 3 * WINDOW})
+    devices = pa.array([7] * 2 * WINDOW + [None] * WINDOW)
+    content = content.set_column(0, "device", devices)
+    write(tmp_path / "data" / "keys.parquet", content)
+    write(tmp_path / "data" / "none.parquet", content.slice(0, 0))
+    summary = score(model, tmp_path / "data", tmp_path / "out", **OPTIONS)
+    assert not summary.failed
+    found = pq.read_table(tmp_path / "out" / "keys.parquet")["device"]
+    assert found.type == pa.int64()
+    assert found.to_pylist() == [7, 7, None]
+    assert pq.read_table(tmp_path / "out" / "none.parquet").num_rows == 0
+
+
 def test_a_device_that_drifts_is_found(model, tmp_path):
     rng = np.random.default_rng(6)
     content = table(rng, {"still": 400 * WINDOW, "drifts": 400 * WINDOW})

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.answer import BROKEN, NOVEL, UNFAMILIAR
+from onesigma.answer import BROKEN, UNFAMILIAR
 from onesigma.decide.monitor import Monitor
 from onesigma.errors import OnesigmaError
 from onesigma.fleet.places import Part, Place
@@ -49,7 +49,6 @@ class Course:
         rate: in rows per second, by its median interval.
         reasons: how many windows of each.
         acted: how many windows are acted on; None without a rule.
-        novel: how many are unfamiliar; None without a guard.
         alarms: of the monitor; None if the model has no reference.
         drift_at: where the first alarm was raised.
         points: over time, up to 24: the start of the last window, then shares of windows acted on
@@ -64,7 +63,6 @@ class Course:
     rate: float | None
     reasons: dict[str, int]
     acted: int | None
-    novel: int | None
     alarms: int | None
     drift_at: str | None
     points: tuple[tuple[str, float | None, float], ...]
@@ -205,9 +203,9 @@ class Job:
         order = np.argsort(table[KEY], kind="stable")
         counts = np.bincount(table[KEY], minlength=len(reader.recordings))
         most = max(1, min(_POINTS, _ALL_POINTS // max(1, len(counts))))
-        places = np.split(order, np.cumsum(counts)[:-1])
-        courses = []
-        for recording, place in zip(reader.recordings, places, strict=True):
+        ends, courses = np.cumsum(counts), []
+        for recording, count, end in zip(reader.recordings, counts, ends, strict=True):
+            place = order[end - count : end]
             own = {name: column[place] for name, column in table.items()}
             drift = _find_drift(own, reference, every) if reference and len(place) else (None, None)
             courses.append(_follow(recording, own, drift, most, reader.show_time))
@@ -261,7 +259,10 @@ def _to_arrow(pyarrow: Any, table: Table, reader: Reader) -> Any:
     keys = [recording.key for recording in reader.recordings]
     columns = {}
     for name, kind in reader.key_types.items():
-        values = pyarrow.array([key[reader.layout.group_by.index(name)] for key in keys], "string")
+        texts = [key[reader.layout.group_by.index(name)] for key in keys]
+        values = pyarrow.array(
+            [text if text or kind == "string" else None for text in texts], "string"
+        )
         columns[name] = values.cast(kind).take(pyarrow.array(table[KEY]))
     start = pyarrow.array(table[START])
     columns[START] = start if reader.time_type is None else start.cast(reader.time_type)
@@ -313,7 +314,6 @@ def _follow(
         None if recording.interval is None else 1 / recording.interval,
         dict(Counter(own["reason"].tolist()).most_common()),
         None if acted is None else int(acted.sum()),
-        int((own["novelty"] < NOVEL).sum()) if "novelty" in own else None,
         alarms,
         None if first is None else show(own[START][first]),
         tuple(points),
