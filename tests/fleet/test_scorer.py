@@ -104,6 +104,7 @@ BROKEN = {
     "words": "words",
     "flat line": np.zeros((3, WINDOW)),
     "uneven": [[1.0, 2.0], [3.0]],
+    "turned": np.ones((WINDOW, 3)),
 }
 
 
@@ -114,8 +115,11 @@ def test_no_row_stops_a_job(model):
     assert answers["reason"][1:-1].tolist() == ["broken input"] * len(BROKEN)
     assert answers["act"][1:-1].tolist() == ["abstain"] * len(BROKEN)
     assert all(answers["odd"][1:-1])
-    assert answers["odd"][3] == f"0 numbers, the model takes 3 × {WINDOW}"
-    assert answers["odd"][6] == f"{3 * (WINDOW - 1)} numbers, the model takes 3 × {WINDOW}"
+    said = dict(zip(BROKEN, answers["odd"][1:-1], strict=True))
+    assert said["one number"] == f"an array of shape (), the model takes (3, {WINDOW})"
+    assert said["short"] == f"an array of shape (3, {WINDOW - 1}), the model takes (3, {WINDOW})"
+    assert said["turned"] == f"an array of shape ({WINDOW}, 3), the model takes (3, {WINDOW})"
+    assert said["uneven"] == said["text"] == said["words"] == "no array of numbers"
     assert answers["label"][1:9].tolist() == [""] * 8
     whole = Scorer(model, inputs="x")({"x": X[:2]})
     for name in ("label", "reason", "model"):
@@ -132,6 +136,24 @@ class OneSize(nn.Module):
 
     def forward(self, x):
         return self.inner(x.reshape(2, 2))
+
+
+def test_a_batch_of_another_shape_stops_no_job(model):
+    """Windows of a device that all have another length lie in one plain array."""
+    answers = Scorer(model, inputs="x")({"x": X[:, :, 1:]})
+    assert set(answers["reason"]) == {"broken input"}
+    assert set(answers["odd"]) == {
+        f"an array of shape (3, {WINDOW - 1}), the model takes (3, {WINDOW})"
+    }
+
+
+def test_arrays_of_arrays_are_one(model):
+    """As pyarrow gives a column of lists of lists."""
+    nested = np.empty(5, object)
+    for i in range(5):
+        nested[i] = np.empty(3, object)
+        nested[i][:] = [*X[i]]
+    same(Scorer(model, inputs="x")({"x": nested}), Scorer(model, inputs="x")({"x": X[:5]}))
 
 
 @pytest.mark.parametrize("fixed", [False, True])

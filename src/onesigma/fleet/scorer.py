@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -208,28 +209,31 @@ def _to_number(value: Any) -> float:
 def _stack(column: npt.NDArray[Any], wanted: Sequence[int | None]) -> tuple[Array, Words | None]:
     """One array of samples that lie in a column; words for those that cannot, NaN in their place.
 
-    A sample may be flat, as Parquet and Spark hold it.
+    A sample may be flat, as Parquet and Spark hold it. Another shape is not made to fit.
     """
+    shape = tuple(n or 1 for n in wanted)
+    fits: tuple[tuple[int, ...], ...] = (shape, (prod(shape),))
     if column.dtype != object:
-        return to_numbers(column.reshape(len(column), -1)).reshape(column.shape), None
-    shape = [n or 1 for n in wanted]
+        x = to_numbers(column.reshape(len(column), -1)).reshape(column.shape)
+        if len(x) and (x.shape[1:] in fits or None in wanted):
+            return x, None
     x, odd = np.full((len(column), *shape), np.nan, np.float32), np.full(len(column), "", object)
     for i, sample in enumerate(column):
-        values = to_numbers(_nested(sample).ravel())
-        if values.size == x[i].size:
-            x[i] = values.reshape(shape)
+        found = _to_array(sample)
+        if found is None:
+            odd[i] = "no array of numbers"
+        elif found.shape in fits:
+            x[i] = found.reshape(shape)
         else:
-            odd[i] = f"{values.size} numbers, the model takes {' × '.join(map(str, shape))}"
+            odd[i] = f"an array of shape {found.shape}, the model takes {shape}"
     return x, odd
 
 
-def _nested(sample: Any) -> npt.NDArray[Any]:
+def _to_array(sample: Any) -> Array | None:
     """Arrays of arrays, as pyarrow gives lists of lists, become one."""
-    if isinstance(sample, np.ndarray | list | tuple) and len(sample):
-        parts = [_nested(each) for each in sample] if _is_nested(sample[0]) else [sample]
-        return np.concatenate([np.asarray(part, object).ravel() for part in parts])
-    return np.empty(0, object)
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, np.ndarray | list | tuple)
+    try:
+        if isinstance(sample, np.ndarray) and sample.dtype == object:
+            sample = sample.tolist()
+        return np.array(sample, np.float32)
+    except (ValueError, TypeError):
+        return None
