@@ -24,7 +24,7 @@ def read(layout: Layout, *files: Path, keys=()) -> tuple[dict, Reader]:
     """The windows of each key: (start, values) in their order."""
     reader, found = Reader(part(*files, keys=keys), layout, SYSTEM), {}
     for windows in reader.windows():
-        own = found.setdefault(reader.recordings[windows.key].key, [])
+        own = found.setdefault(reader.recordings[windows.key[0]].key, [])
         own += [
             (when, x.tolist()) for when, x in zip(windows.start.tolist(), windows.x, strict=True)
         ]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from onesigma.fleet.scorer import Scorer
 from onesigma.runtime.model import Prediction
 from onesigma.runtime.reference import Reference
 from onesigma.tables.answers import Table
-from onesigma.tables.files import Array, import_pyarrow
+from onesigma.tables.files import import_pyarrow
 from onesigma.tables.windows import Scaling, to_samples
 
 KEY = "onesigma.fleet"  # of the recording's number, and of a table's metadata
@@ -38,7 +39,7 @@ _RATE = 0.1  # of the known rate, more is another rate
 
 @dataclass(frozen=True)
 class Course:
-    """One recording in one part.
+    """One recording, in one part or in all that hold it.
 
     Attributes:
         key: which one.
@@ -66,6 +67,36 @@ class Course:
     alarms: int | None
     drift_at: str | None
     points: tuple[tuple[str, float | None, float], ...]
+
+    @property
+    def name(self) -> str:
+        return " · ".join(self.key) or "all"
+
+    def share(self, reason: str) -> float:
+        return self.reasons.get(reason, 0) / max(1, self.windows)
+
+    @staticmethod
+    def join(courses: Sequence[Course]) -> Course:
+        """Those of several parts in their order, which is that of time."""
+        reasons: Counter[str] = Counter()
+        for each in courses:
+            reasons.update(each.reasons)
+        acted = [each.acted for each in courses if each.acted is not None]
+        alarms = [each.alarms for each in courses if each.alarms is not None]
+        rates = [each.rate for each in courses if each.rate is not None]
+        return Course(
+            courses[0].key,
+            sum(each.windows for each in courses),
+            sum(each.rows for each in courses),
+            sum(each.gaps for each in courses),
+            sum(each.backwards for each in courses),
+            median(rates) if rates else None,
+            dict(reasons.most_common()),
+            sum(acted) if acted else None,
+            sum(alarms) if alarms else None,
+            next((each.drift_at for each in courses if each.drift_at is not None), None),
+            tuple(point for each in courses for point in each.points),
+        )
 
 
 @dataclass(frozen=True)
@@ -167,7 +198,7 @@ class Job:
 
     def _answers(self, reader: Reader) -> Iterator[Table]:
         """Tables of many rows: which recording, when it starts, and the answer."""
-        held: list[tuple[Batch, Prediction]] = []
+        held: list[tuple[Windows, Prediction]] = []
         for batch in _batches(reader.windows(), self.scorer.batch):
             options = (reader.part.name, self.shape, self.scaling)
             x = to_samples(batch.x, *options, channels_last=self.channels_last)
@@ -178,8 +209,8 @@ class Job:
         if held:
             yield self._tabulate(held)
 
-    def _tabulate(self, held: list[tuple[Batch, Prediction]]) -> Table:
-        batch = Batch.join([each for each, _ in held])
+    def _tabulate(self, held: list[tuple[Windows, Prediction]]) -> Table:
+        batch = Windows.join([each for each, _ in held])
         prediction = Prediction.cat([each for _, each in held])
         answers = self.scorer.tabulate(prediction, self._other_rate(batch.rate))
         return {KEY: batch.key, START: batch.start} | answers
@@ -212,43 +243,21 @@ class Job:
         return Outcome(part.name, len(order), tuple(courses))
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Windows of any recordings, and of each: which recording, its start, its rate."""
-
-    x: Array
-    key: npt.NDArray[np.intp]
-    start: npt.NDArray[Any]
-    rate: Times | None
-
-    @staticmethod
-    def join(parts: Sequence[Batch]) -> Batch:
-        rates = [part.rate for part in parts if part.rate is not None]
-        return Batch(
-            np.concatenate([part.x for part in parts]),
-            np.concatenate([part.key for part in parts]),
-            np.concatenate([part.start for part in parts]),
-            np.concatenate(rates) if rates else None,
-        )
-
-
-def _batches(windows: Iterable[Windows], size: int) -> Iterator[Batch]:
+def _batches(windows: Iterable[Windows], size: int) -> Iterator[Windows]:
     """``size`` windows at a time; those that overlap are copied here."""
-    held: list[Batch] = []
+    held: list[Windows] = []
     missing = size
     for found in windows:
         start = 0
         while start < len(found.x):
-            part = slice(start, start + missing)
-            rate = None if found.rate is None else found.rate[part]
-            x = found.x[part]
-            held.append(Batch(x, np.full(len(x), found.key), found.start[part], rate))
-            start, missing = start + len(x), missing - len(x)
+            held.append(found[start : start + missing])
+            count = len(held[-1].x)
+            start, missing = start + count, missing - count
             if not missing:
-                yield Batch.join(held)
+                yield Windows.join(held)
                 held, missing = [], size
     if held:
-        yield Batch.join(held)
+        yield Windows.join(held)
 
 
 def _join(tables: Sequence[Table]) -> Table:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from html import escape
 
 from onesigma.answer import BROKEN, UNFAMILIAR
-from onesigma.fleet.summary import Device, Summary
+from onesigma.fleet.job import Course
+from onesigma.fleet.summary import Summary
 from onesigma.pages.html.page import folded, frame, page
 
 _FIRST = 200  # recordings and remarks that are shown
@@ -86,7 +87,7 @@ def _show_devices(summary: Summary) -> Iterator[str]:
     yield folded("What drift means", f"<p>{escape(summary.guarantee)}</p>") + "</section>"
 
 
-def _draw(device: Device) -> str:
+def _draw(device: Course) -> str:
     """Both shares over time, each point at its place in the order."""
     if not device.points:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -54,19 +54,33 @@ class Layout:
 
 @dataclass(frozen=True)
 class Windows:
-    """Some windows of one recording.
+    """Some windows.
 
     Attributes:
-        key: which recording, by its place in ``Reader.recordings``.
         x: (n, channels, window), or (n, channels).
+        key: the recording of each, by its place in ``Reader.recordings``.
         start: when each begins, as the file says it; or the number of its first row.
         rate: of each, in rows per second; None without time.
     """
 
-    key: int
     x: Array
+    key: npt.NDArray[np.intp]
     start: npt.NDArray[Any]
     rate: Times | None
+
+    def __getitem__(self, part: slice) -> Windows:
+        rate = None if self.rate is None else self.rate[part]
+        return Windows(self.x[part], self.key[part], self.start[part], rate)
+
+    @staticmethod
+    def join(parts: Sequence[Windows]) -> Windows:
+        rates = [part.rate for part in parts if part.rate is not None]
+        return Windows(
+            np.concatenate([part.x for part in parts]),
+            np.concatenate([part.key for part in parts]),
+            np.concatenate([part.start for part in parts]),
+            np.concatenate(rates) if rates else None,
+        )
 
 
 @dataclass
@@ -252,7 +266,7 @@ class Reader:
                 long = rows.seconds[at + window - 1] - rows.seconds[at]
                 rate = (window - 1) / long if timed and window > 1 else None
                 x = found if self.layout.window else found[..., 0]
-                yield Windows(number, x, rows.when[at], rate)
+                yield Windows(x, np.full(len(x), number), rows.when[at], rate)
             begin += hop * len(found)
         kept = min(begin, len(rows) - 1)
         recording.held, recording.skip = rows[kept:], begin - kept

@@ -19,65 +19,6 @@ _SHOWN = 20  # recordings in the printed table
 
 
 @dataclass(frozen=True)
-class Device:
-    """One recording over all parts that hold it.
-
-    Attributes:
-        key: as ``group_by`` names it.
-        windows, rows, gaps, backwards: how many there are.
-        rate: in rows per second; None without time.
-        reasons: how many windows of each.
-        acted: the share of windows acted on; None without a rule.
-        alarms: of the monitor; None if the model has no reference.
-        drift_at: when the first alarm was raised.
-        points: over time: when, the share acted on, the share of odd windows.
-    """
-
-    key: tuple[str, ...]
-    windows: int
-    rows: int
-    gaps: int
-    backwards: int
-    rate: float | None
-    reasons: Mapping[str, int]
-    acted: float | None
-    alarms: int | None
-    drift_at: str | None
-    points: Sequence[tuple[str, float | None, float]]
-
-    @property
-    def name(self) -> str:
-        return " · ".join(self.key) or "all"
-
-    def share(self, reason: str) -> float:
-        return self.reasons.get(reason, 0) / max(1, self.windows)
-
-    @staticmethod
-    def join(courses: Sequence[Course]) -> Device:
-        """Of the parts in their order, which is that of time."""
-        windows = sum(each.windows for each in courses)
-        reasons: Counter[str] = Counter()
-        for each in courses:
-            reasons.update(each.reasons)
-        acted = [each.acted for each in courses if each.acted is not None]
-        alarms = [each.alarms for each in courses if each.alarms is not None]
-        rates = [each.rate for each in courses if each.rate is not None]
-        return Device(
-            courses[0].key,
-            windows,
-            sum(each.rows for each in courses),
-            sum(each.gaps for each in courses),
-            sum(each.backwards for each in courses),
-            median(rates) if rates else None,
-            dict(reasons.most_common()),
-            sum(acted) / windows if acted and windows else None,
-            sum(alarms) if alarms else None,
-            next((each.drift_at for each in courses if each.drift_at is not None), None),
-            [point for each in courses for point in each.points],
-        )
-
-
-@dataclass(frozen=True)
 class Summary:
     """What came of a job.
 
@@ -93,7 +34,7 @@ class Summary:
     skipped: int
     failed: Mapping[str, str]
     group_by: tuple[str, ...]
-    devices: Sequence[Device]
+    devices: Sequence[Course]
 
     @staticmethod
     def of(outcomes: Iterable[Outcome], group_by: tuple[str, ...]) -> Summary:
@@ -102,7 +43,7 @@ class Summary:
         for outcome in found:
             for course in outcome.courses:
                 courses.setdefault(course.key, []).append(course)
-        devices = [Device.join(each) for each in courses.values()]
+        devices = [Course.join(each) for each in courses.values()]
         return Summary(
             len(found),
             sum(each.skipped for each in found),
@@ -128,12 +69,10 @@ class Summary:
         """The share of windows acted on."""
         known = [each for each in self.devices if each.acted is not None]
         windows = sum(each.windows for each in known)
-        return (
-            sum((each.acted or 0) * each.windows for each in known) / windows if windows else None
-        )
+        return sum(each.acted or 0 for each in known) / windows if windows else None
 
     @property
-    def drifting(self) -> list[Device]:
+    def drifting(self) -> list[Course]:
         return [device for device in self.devices if device.alarms]
 
     @property
@@ -212,13 +151,13 @@ class Summary:
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1)
 
-    def table(self, devices: Sequence[Device]) -> tuple[list[str], list[list[str]]]:
+    def table(self, devices: Sequence[Course]) -> tuple[list[str], list[list[str]]]:
         """Head and rows of a table of recordings."""
         head = [", ".join(self.group_by) or "recording", "windows", "acted on", UNSURE, UNFAMILIAR]
         head += [BROKEN, "gaps", "rate", "drift"]
         rows = []
         for each in devices:
-            shares = [None if each.acted is None else each.acted]
+            shares = [None if each.acted is None else each.acted / max(1, each.windows)]
             shares += [each.share(reason) for reason in (UNSURE, UNFAMILIAR, BROKEN)]
             cells = ["" if share is None else f"{100 * share:.1f} %" for share in shares]
             rate = "" if each.rate is None else f"{each.rate:.3g} Hz"
@@ -234,7 +173,7 @@ class Summary:
         return text + "".join(f"\n! {printable(remark)}" for remark in self.remarks[:_SHOWN])
 
 
-def _oddness(device: Device) -> tuple[Any, ...]:
+def _oddness(device: Course) -> tuple[Any, ...]:
     """The oddest first."""
     odd = device.share(BROKEN) + device.share(UNFAMILIAR)
-    return -(device.alarms or 0 > 0), -odd, device.key
+    return not device.alarms, -odd, device.key

@@ -5,8 +5,8 @@ A linear layer computes four outputs at once, for all lanes in the same loop.
 A convolution copies a few rows of the input at a time into a strip, padded with zeros and sorted by
 the strides, so that the taps of a kernel always read neighbours, and the rows follow one another.
 If nothing is padded and the strides are 1, the input is read in place. Then four filters at once
-run over the strip, for the mean and for the variance, whose weights are squared four filters at a
-time into scratch memory.
+run over the strip, once for the mean and once for the variance. The variance needs squared weights:
+those of four filters at a time are squared in scratch memory.
 
 A kernel of a convolution sums the taps of some filters over neighbouring columns. It comes in two
 forms; the compiler takes one. With vector instructions: ``vector_tiles.py``. Without them: tiles of
