@@ -64,7 +64,7 @@ _PAIRS = 3  # as often as one corruption, two at once are learnt from
 _REFERENCE, _FEW = 120, 30
 _ROWS_EACH = (2, 4, 8, 16)  # particles, until they are worth it
 _FEWER_THAN_MOMENTS = 2  # of these take less time than moments
-_MOMENTS_PRICE = 4.0  # about what they cost in students: only where they are so much closer
+_ABOUT = 0.8  # of the closest one's passes: what is measured is not more certain than that
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
 _LONGER = "taught longer"
@@ -309,7 +309,10 @@ def _taught(
         f"fitted to Monte Carlo of the original on {len(lesson.logits)} clean and corrupted inputs"
     )
     if particles:
-        note = f"{particles} rows with fixed masks for each input, which is sampling; {note}"
+        note = (
+            f"{particles} rows with fixed masks for each input, which is sampling; their average, "
+            f"and {student.learnt:.0%} of what a head learnt to add to it, {note}"
+        )
     report = plain.report.with_head(form, note)
     return Converted(graph, plain.source, report, settings, None, plain.own).eval()
 
@@ -453,21 +456,21 @@ def _chosen(
     budget: float | None,
     refusals: Sequence[str],
 ) -> Converted:
-    """The first that is worth it; else, with a warning, the best for its cost."""
+    """The first that is worth it; else, with a warning, the first that is nearly the closest."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-
-    def rank(pair: tuple[Candidate, Converted]) -> tuple[bool, float]:
-        # Not by the measured time, so that the same call gives the same model.
-        price = _MOMENTS_PRICE if pair[0].form == MOMENTS else pair[1].settings.particles or 1
-        return pair[0].is_worth(worth), pair[0].worst.passes / price
-
-    candidate, made = max(tried, key=rank)
+    most = max(each.worst.passes for each, _ in tried)
+    enough = worth if most >= worth else _ABOUT * most
+    # In their order, not by the measured time, so that the same call gives the same model.
+    close = [pair for pair in tried if pair[0].worst.passes >= enough]
+    form = close[0][1].settings.form, close[0][1].settings.particles
+    same = [pair for pair in close if (pair[1].settings.form, pair[1].settings.particles) == form]
+    candidate, made = max(same, key=lambda pair: pair[0].worst.passes)
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if not candidate.is_worth(worth):
         notes.append(
-            f"WARNING: no form is worth {worth} passes here. The best for its cost, "
+            f"WARNING: no form is worth {worth} passes here. The cheapest of the closest, "
             f"{candidate.form}, is worth {worst.passes:.0f} on its worst kind of input "
             f"({worst.kind})"
         )

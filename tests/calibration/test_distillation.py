@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from onesigma.baselines.backbone import original
-from onesigma.calibration.distillation import Training, distil, fit_energy
+from onesigma.calibration.distillation import Training, distil, fit_energy, fit_particles
 from onesigma.calibration.observation import silent
 from onesigma.calibration.teacher import Lesson, Teacher
+from onesigma.graph.particles import spread
 from onesigma.graph.prepare import prepare
 
 TRAINING = Training(1500, 0, silent)
@@ -94,3 +95,25 @@ def test_the_same_seed_gives_the_same_student():
     first, second = (distil(graph, lesson, Training(1500, 5, silent)) for _ in range(2))
     for a, b in zip(first(X[:3]), second(X[:3]), strict=True):
         assert torch.equal(a, b)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("harm", "learnt"), [(0.0, False), (2.0, True)])
+def test_a_head_of_particles_adds_only_what_helps(harm, learnt):
+    """Where Monte Carlo is what the rows say, nothing; where it is always more sure, that."""
+    graph, _ = taught(network(), 2)
+    rows = spread(graph, 4, seed=0)
+    (each,) = rows(X)
+    each = each.unflatten(0, (len(X), 4))
+    lesson = Lesson((X,), each + harm * each.mean(1, keepdim=True), kinds=4, groups=2)
+    student = fit_particles(graph, 4, lesson, Training(300, 0, silent))
+    assert (student.learnt > 0.5) is learnt
+    unseen = torch.randn(200, 8, generator=torch.Generator().manual_seed(9))
+    (found,) = rows(unseen)
+    found = found.unflatten(0, (200, 4))
+    own, wanted = found.softmax(-1).mean(1), (found + harm * found.mean(1, keepdim=True))
+    wanted, probs = wanted.softmax(-1).mean(1), student(unseen)[2]
+    if not learnt:
+        torch.testing.assert_close(probs, own)
+    else:
+        assert (probs - wanted).abs().mean() < (own - wanted).abs().mean() / 3

@@ -13,8 +13,9 @@ with few passes each teach more than the reverse.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ _BATCH, _RATE = 64, 4e-3
 _AT_ONCE = 32  # rows of a batch; twice as fast as 64 where activations are large
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
+_SHARES = tuple(tenths / 10 for tenths in range(11))  # of a correction; 0 if it does not help
 
 
 @dataclass(frozen=True)
@@ -119,18 +121,65 @@ def distil(
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    return _fit_head(without_dropout(source, energies=True), lesson, training)
+    layers = without_dropout(source, energies=True)
+    student = _student(layers, lesson, training.seed, SOURCE)
+    known = _read_all(student, lesson)
+    _train(student.head, lambda rows: tuple(x[rows] for x in known), [], lesson, training)
+    return student
 
 
 def fit_particles(
     source: fx.GraphModule, count: int, lesson: Lesson, training: Training
 ) -> Student:
-    """A student with so many rows for each input; only its head learns.
+    """A student with so many rows for each input: their average, and what its head adds to it.
 
-    The last dropout has no masks, where all noise passes through it: the head learns its spread.
+    The head adds as much of what it learns as helps on kinds of input that it did not learn from:
+    it is taught on each half of the kinds and tried on the other, then taught on all.
     """
-    rows = spread(source, count, seed=training.seed, keep=last_dropout(source.graph))
-    return _fit_head(without_dropout(rows, energies=False), lesson, training, particles=count)
+    layers = without_dropout(spread(source, count, seed=training.seed), energies=False)
+    student = _student(layers, lesson, training.seed, SOURCE, count)
+    known, often, start = _read_all(student, lesson), _often(lesson), student.head
+    half = torch.arange(len(often)) * lesson.kinds // len(often) % 2
+    heads = [_corrected(start, known, lesson, training, often * (half != i)) for i in range(2)]
+    targets = _Targets.of(lesson)
+
+    def distance(share: float) -> float:
+        each = zip(heads, (half == 0, half == 1), strict=True)
+        return sum(_distance(_between(start, h, share), known, targets, i) for h, i in each)
+
+    student.learnt = min(_SHARES, key=distance)
+    if student.learnt:
+        head = _corrected(start, known, lesson, training, often)
+        student.head = _between(start, head, student.learnt)
+    return student
+
+
+def _corrected(
+    start: Head, known: Sequence[Tensor], lesson: Lesson, training: Training, often: Tensor
+) -> Head:
+    """A copy that has learnt from the rows, each drawn as often as that says."""
+    head = copy.deepcopy(start)
+    with seeded(training.seed, 2, often.device):  # |t| has no slope at 0
+        nn.init.normal_(head.write.weight.detach()[-head.classes - 1 :, -HIDDEN:], std=0.01)
+    _train(head, lambda rows: tuple(x[rows] for x in known), [], lesson, training, often)
+    return head
+
+
+@torch.no_grad()
+def _between(start: Head, learnt: Head, share: float) -> Head:
+    """A head that adds only this share of what was learnt."""
+    head = copy.deepcopy(learnt)
+    for own, first in zip(head.write.parameters(), start.write.parameters(), strict=True):
+        own.copy_(torch.lerp(first, own, share))
+    return head
+
+
+@torch.no_grad()
+def _distance(head: Head, known: Sequence[Tensor], targets: _Targets, rows: Tensor) -> float:
+    """To Monte Carlo, on these rows: the KL in units of one pass."""
+    wanted, found = targets.rows(rows), head(*(x[rows] for x in known))
+    divergence = F.kl_div(found["log_probs"], wanted.probs, reduction="none").sum(-1)
+    return float((divergence / wanted.noise).mean())
 
 
 def needs_particles(source: fx.GraphModule) -> bool:
@@ -140,16 +189,11 @@ def needs_particles(source: fx.GraphModule) -> bool:
     return any(site is not last for site in sites)
 
 
-def _fit_head(
-    layers: fx.GraphModule, lesson: Lesson, training: Training, *, particles: int = 0
-) -> Student:
-    student = _student(layers, lesson, training.seed, SOURCE, particles)
-    with torch.no_grad():
-        chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
-        parts = [student.read(*chunk) for chunk in chunks]
-    logits, features = (torch.cat(each) for each in zip(*parts, strict=True))
-    _train(student.head, lambda rows: (logits[rows], features[rows]), [], lesson, training)
-    return student
+@torch.no_grad()
+def _read_all(student: Student, lesson: Lesson) -> tuple[Tensor, ...]:
+    chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
+    parts = zip(*(student.read(*chunk) for chunk in chunks), strict=True)
+    return tuple(torch.cat(each) for each in parts)
 
 
 def _weights_of(nodes: set[fx.Node]) -> set[str]:
@@ -188,21 +232,24 @@ def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
 def _student(
     layers: fx.GraphModule, lesson: Lesson, seed: int, name: str, particles: int = 0
 ) -> Student:
-    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)), particles)
+    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)))
+    classes = logits.shape[1]
+    width = features.shape[1] + (2 * classes if particles else 0)
     with seeded(seed, 0, logits.device):
-        head = Head(features.shape[1], logits.shape[1], HIDDEN).to(logits)
+        head = Head(width, classes, HIDDEN, particles=particles).to(logits)
     return Student(layers, head, name=name, particles=particles).eval()
 
 
 def _train(
     head: Head,
-    read: Callable[[Tensor], tuple[Tensor, Tensor]],
+    read: Callable[[Tensor], tuple[Tensor, ...]],
     moves: list[Tensor],
     lesson: Lesson,
     training: Training,
+    often: Tensor | None = None,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
-    targets = _Targets.of(lesson)
+    targets, often = _Targets.of(lesson), _often(lesson) if often is None else often
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
@@ -212,7 +259,8 @@ def _train(
         optimiser, _RATE, total_steps=training.steps, pct_start=0.2
     )
     with torch.enable_grad(), seeded(training.seed, 1, lesson.logits.device):
-        for rows in _batches(lesson, training):
+        for _ in training.progress(range(training.steps)):
+            rows = torch.multinomial(often, _BATCH, replacement=True)
             optimiser.zero_grad()
             for part in torch.split(rows, _AT_ONCE):
                 loss = _loss(head(*read(part)), targets.rows(part)) * (len(part) / len(rows))
@@ -222,13 +270,12 @@ def _train(
     head.requires_grad_(False)
 
 
-def _batches(lesson: Lesson, training: Training) -> Iterator[Tensor]:
-    """Rows to learn from at each step; clean inputs, the first kind, come more often."""
+def _often(lesson: Lesson) -> Tensor:
+    """How often each row is learnt from; clean inputs, the first kind, come more often."""
     count = len(lesson.logits)
     often = torch.ones(count)
     often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
-    for _ in training.progress(range(training.steps)):
-        yield torch.multinomial(often, _BATCH, replacement=True)
+    return often
 
 
 def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:

@@ -15,7 +15,8 @@ distilled   the weights are adapted too, so that z is the mean under dropout; f 
 energy      the layers are the original's, so that z is its answer bit for bit; f also has the
             energy, √ mean of h² over the positions of each channel, of what each dropout drops.
 particles   the layers are the original's with a few rows for each input (``graph.particles``); z
-            and f are their averages, and f also has the spread of their logits.
+            and f are their averages. f also has the spread of their logits, where u starts, and
+            the log of their mean softmax, where m starts: so the head starts as the rows' average.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma.graph.capture import is_site, shared_copy
+from onesigma.head import average
 from onesigma.prediction import OUTPUTS
 
 aten = torch.ops.aten
@@ -38,22 +40,30 @@ _FLATTENS = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 class Head(nn.Module):
     """From logits and features to what a prediction holds."""
 
-    def __init__(self, features: int, classes: int, hidden: int) -> None:
+    def __init__(self, features: int, classes: int, hidden: int, *, particles: int = 0) -> None:
         super().__init__()
         self.classes = classes
         self.read = nn.Linear(features, hidden)
         self.write = nn.Linear(classes + features + hidden, 3 * classes + 1)
         weight, bias = self.write.weight.detach(), self.write.bias.detach()
         weight.zero_()
-        weight[:classes, :classes] = torch.eye(classes)  # m starts as the logits
-        nn.init.normal_(weight[classes:, -hidden:], std=0.1 / hidden**0.5)
         bias.zero_()
-        bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 0.5
+        if particles:  # as ``join_rows`` orders them
+            weight[: 2 * classes, features - classes : features + classes] = torch.eye(2 * classes)
+        else:
+            weight[:classes, :classes] = torch.eye(classes)  # m starts as the logits
+            nn.init.normal_(weight[classes:, -hidden:], std=0.1 / hidden**0.5)
+            bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 0.5
         nn.init.zeros_(self.read.bias)
         self.register_buffer("minus", torch.full((classes,), -1.0))
 
-    def forward(self, logits: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """The fields of a prediction, and ``log_probs``."""
+    def forward(
+        self, logits: Tensor, features: Tensor, share: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The fields of a prediction, and ``log_probs``.
+
+        ``share`` is the part of the entropy that is aleatoric by particles themselves.
+        """
         hidden = torch.relu(self.read(features))
         written = self.write(torch.cat([logits, features, hidden], 1))
         count = self.classes
@@ -63,7 +73,7 @@ class Head(nn.Module):
         probs = log_probs.exp()
         # A product with −1s: one node, where a sum and a minus are two.
         entropy = (probs * log_probs) @ self.get_buffer("minus")
-        aleatoric = entropy / shrunk.select(1, count)
+        aleatoric = (entropy if share is None else entropy * share) / shrunk.select(1, count)
         return {
             "mean": logits,
             "var": root * root,
@@ -79,7 +89,8 @@ class Student(nn.Module):
     """Layers with a head: what a converted network computes, by the same names.
 
     ``name`` is that of the layers: ``SOURCE`` if their weights are the original's. ``particles`` is
-    how many rows they have for each input.
+    how many rows they have for each input; ``learnt`` is the share of what the head learnt that it
+    adds to their average.
     """
 
     def __init__(
@@ -87,22 +98,21 @@ class Student(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.head, self.particles = name, head, particles
+        self.learnt = 1.0
         self.add_module(name, layers)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         fields = self.head(*self.read(*inputs))
         return tuple(fields[name] for name in OUTPUTS["classification"])
 
-    def read(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits, and the features that the head reads."""
-        return as_features(self.get_submodule(self.name)(*inputs), self.particles)
+    def read(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The logits, the features that the head reads, and what else it takes."""
+        read = as_features(self.get_submodule(self.name)(*inputs))
+        return join_rows(*read, self.particles) if self.particles else read
 
 
-def as_features(outputs: Sequence[Tensor], particles: int = 0) -> tuple[Tensor, Tensor]:
-    """The logits, and what the head reads: rows as they are, the energies of all else.
-
-    Of several particles, their averages, and how far their logits are apart.
-    """
+def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The logits, and what the head reads: rows as they are, the energies of all else."""
     logits, *read = outputs
     flat = [h for h in read if h.dim() == 2]
     for rank in sorted({h.dim() for h in read if h.dim() > 2}):
@@ -110,13 +120,22 @@ def as_features(outputs: Sequence[Tensor], particles: int = 0) -> tuple[Tensor, 
         # Several are joined before they are flattened, so that this is done once.
         pooled = [_pooled(square, keepdim=len(squares) > 1) for square in squares]
         flat.append((torch.cat(pooled, 1).flatten(1) if len(pooled) > 1 else pooled[0]).sqrt())
-    features = torch.cat(flat, 1) if len(flat) > 1 else flat[0]
-    if not particles:
-        return logits, features
+    return logits, torch.cat(flat, 1) if len(flat) > 1 else flat[0]
+
+
+def join_rows(logits: Tensor, features: Tensor, particles: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What the head takes of the rows of each input.
+
+    The mean of their logits; their mean features, the log of their mean softmax and how far their
+    logits are apart; and the part of the entropy that is aleatoric.
+    """
     each, rows = (x.reshape(-1, particles, x.shape[1]) for x in (logits, features))
     mean = each.mean(1)
     spread = ((each - mean.unsqueeze(1)).square().mean(1) + _TINY).sqrt()
-    return mean, torch.cat([rows.mean(1), spread], 1)
+    said = average(torch.log_softmax(each, -1), 1)
+    level = said.probs.clamp(min=torch.finfo(said.probs.dtype).tiny).log()
+    share = ((said.aleatoric + _TINY) / (said.entropy + _TINY)).clamp(max=1.0)
+    return mean, torch.cat([rows.mean(1), level, spread], 1), share
 
 
 def _pooled(h: Tensor, *, keepdim: bool) -> Tensor:

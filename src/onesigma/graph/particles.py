@@ -109,6 +109,7 @@ class _Spreader:
                 apart = self._call(aten.unflatten.int, site.args[0], dim, [-1, self.count * times])
             masked = self._call(aten.mul.Tensor, apart, self._graph.get_attr(name))
             joined = self._call(aten.flatten.using_ints, masked, dim, dim + 1)
+        joined.meta = dict(site.meta)
         site.replace_all_uses_with(joined)
         self._graph.erase_node(site)
         self.behind.add(joined)
