@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from onesigma.baselines.backbone import original
+from onesigma.calibration import distillation
 from onesigma.calibration.distillation import Training, distil, fit_energy, fit_particles
 from onesigma.calibration.observation import silent
 from onesigma.calibration.teacher import Lesson, Teacher
@@ -102,15 +103,15 @@ def test_the_same_seed_gives_the_same_student():
 def test_a_head_of_particles_adds_only_what_helps(harm, learnt):
     """Where Monte Carlo is what the rows say, nothing; where it is always more sure, that."""
     graph, _ = taught(network(), 2)
-    rows = spread(graph, 4, seed=0)
+    rows = spread(graph, 4, seed=0, late=distillation._LATE)
     (each,) = rows(X)
-    each = each.unflatten(0, (len(X), 4))
+    each = each.unflatten(0, (len(X), -1))
     lesson = Lesson((X,), each + harm * each.mean(1, keepdim=True), kinds=4, groups=2)
     student = fit_particles(graph, 4, lesson, Training(300, 0, silent))
     assert (student.learnt > 0.5) is learnt
     unseen = torch.randn(200, 8, generator=torch.Generator().manual_seed(9))
     (found,) = rows(unseen)
-    found = found.unflatten(0, (200, 4))
+    found = found.unflatten(0, (200, -1))
     own, wanted = found.softmax(-1).mean(1), (found + harm * found.mean(1, keepdim=True))
     wanted, probs = wanted.softmax(-1).mean(1), student(unseen)[2]
     if not learnt:

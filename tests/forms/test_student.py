@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from onesigma.forms.student import Head, Student, as_features, join_rows, without_dropout
+from onesigma.forms.student import Head, RowsHead, Student, as_features, join_rows, without_dropout
 from onesigma.graph.prepare import prepare
 from onesigma.prediction import OUTPUTS
 
@@ -106,7 +106,7 @@ def test_a_head_of_particles_starts_as_what_they_say_by_themselves():
     """Against sums over the rows of each input, one by one."""
     torch.manual_seed(5)
     logits, features = 3 * torch.randn(4 * 6, 3), torch.randn(4 * 6, 7)
-    found = Head(7 + 2 * 3, 3, hidden=8, particles=6)(*join_rows(logits, features, 6))
+    found = RowsHead(7 + 3, 3, hidden=8)(*join_rows(logits, features, 6))
     for index, rows in enumerate(logits.double().split(6)):
         each = torch.distributions.Categorical(logits=rows)
         mean = torch.distributions.Categorical(probs=each.probs.mean(0))
@@ -126,6 +126,6 @@ def test_a_head_of_particles_starts_as_what_they_say_by_themselves():
 @torch.no_grad()
 def test_particles_that_are_all_sure_give_numbers():
     logits = torch.tensor([[200.0, 0.0], [200.0, 0.0], [200.0, 0.0], [0.0, 200.0]])
-    found = Head(2 + 2 * 2, 2, hidden=8, particles=2)(*join_rows(logits, logits, 2))
+    found = RowsHead(2 + 2, 2, hidden=8)(*join_rows(logits, logits, 2))
     torch.testing.assert_close(found["probs"], torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
     torch.testing.assert_close(found["epistemic"], torch.tensor([0.0, math.log(2)]))

@@ -102,6 +102,20 @@ def test_many_particles_say_what_monte_carlo_says(name):
     assert (found.probs - reference.probs).abs().max() < 0.05
 
 
+def test_there_are_more_rows_behind_the_last_dropout():
+    """They say what Monte Carlo says; each input's are together, and the masks of its own."""
+    model = convolutional().eval()
+    rows = spread(prepare(model, X, "classification", None).graph, 64, late=4)
+    (logits,) = rows(X)
+    each = logits.unflatten(0, (len(X), 256))
+    reference = onesigma.mc_dropout(model, passes=4000, seed=1)(X)
+    error = reference.std / 64**0.5 + reference.std / 4000**0.5
+    assert ((each.mean(1) - reference.mean).abs() <= 5 * error).all()
+    ratio = each.std(1, correction=0) / reference.std
+    assert ((ratio - 1).abs() <= 5 * (0.5 / 64) ** 0.5).all()
+    torch.testing.assert_close(rows(X[2:3])[0], each[2])
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_onnx_and_c_say_the_same(name, tmp_path):
     pytest.importorskip("onnxruntime")

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.converted import SOURCE
-from onesigma.forms.student import Head, Student, as_features, without_dropout
+from onesigma.forms.student import Head, RowsHead, Student, as_features, without_dropout
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
 from onesigma.graph.particles import spread
@@ -39,7 +39,8 @@ _BATCH, _RATE = 64, 4e-3
 _AT_ONCE = 32  # rows of a batch; twice as fast as 64 where activations are large
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
-_SHARES = tuple(tenths / 10 for tenths in range(11))  # of a correction; 0 if it does not help
+_SHARES = tuple(tenths / 10 for tenths in range(11))  # of what a head of particles learnt
+_LATE = 4  # times as many rows behind the last dropout, where next to nothing is left to do
 
 
 @dataclass(frozen=True)
@@ -131,51 +132,44 @@ def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> St
 def fit_particles(
     source: fx.GraphModule, count: int, lesson: Lesson, training: Training
 ) -> Student:
-    """A student with so many rows for each input: their average, and what its head adds to it.
+    """A student with so many rows for each input: their average, and what its head changes in it.
 
-    The head adds as much of what it learns as helps on kinds of input that it did not learn from:
-    it is taught on each half of the kinds and tried on the other, then taught on all.
+    What the head learns counts as far as it helps on kinds of input that it did not learn from: it
+    is taught on each half of the kinds and tried on the other, then taught on all.
     """
-    layers = without_dropout(spread(source, count, seed=training.seed), energies=False)
-    student = _student(layers, lesson, training.seed, SOURCE, count)
-    known, often, start = _read_all(student, lesson), _often(lesson), student.head
+    layers = spread(source, count, seed=training.seed, late=_LATE)
+    student = _student(without_dropout(layers, energies=False), lesson, training.seed, SOURCE)
+    known, often, targets = _read_all(student, lesson), _often(lesson), _Targets.of(lesson)
     half = torch.arange(len(often)) * lesson.kinds // len(often) % 2
-    heads = [_corrected(start, known, lesson, training, often * (half != i)) for i in range(2)]
-    targets = _Targets.of(lesson)
+
+    def taught(often: Tensor) -> RowsHead:
+        head = copy.deepcopy(student.head)
+        _train(head, lambda rows: tuple(x[rows] for x in known), [], lesson, training, often)
+        assert isinstance(head, RowsHead)
+        return head
+
+    heads = [(taught(often * (half != each)), half == each) for each in range(2)]
 
     def distance(share: float) -> float:
-        each = zip(heads, (half == 0, half == 1), strict=True)
-        return sum(_distance(_between(start, h, share), known, targets, i) for h, i in each)
+        return sum(_distance(_weaker(head, share), known, targets, rows) for head, rows in heads)
 
     student.learnt = min(_SHARES, key=distance)
     if student.learnt:
-        head = _corrected(start, known, lesson, training, often)
-        student.head = _between(start, head, student.learnt)
+        student.head = _weaker(taught(often), student.learnt)
     return student
 
 
-def _corrected(
-    start: Head, known: Sequence[Tensor], lesson: Lesson, training: Training, often: Tensor
-) -> Head:
-    """A copy that has learnt from the rows, each drawn as often as that says."""
-    head = copy.deepcopy(start)
-    with seeded(training.seed, 2, often.device):  # |t| has no slope at 0
-        nn.init.normal_(head.write.weight.detach()[-head.classes - 1 :, -HIDDEN:], std=0.01)
-    _train(head, lambda rows: tuple(x[rows] for x in known), [], lesson, training, often)
-    return head
+@torch.no_grad()
+def _weaker(head: RowsHead, share: float) -> RowsHead:
+    """A copy that changes less: nothing at a share of 0."""
+    weaker = copy.deepcopy(head)
+    for weight in weaker.write.parameters():
+        weight.mul_(share)
+    return weaker
 
 
 @torch.no_grad()
-def _between(start: Head, learnt: Head, share: float) -> Head:
-    """A head that adds only this share of what was learnt."""
-    head = copy.deepcopy(learnt)
-    for own, first in zip(head.write.parameters(), start.write.parameters(), strict=True):
-        own.copy_(torch.lerp(first, own, share))
-    return head
-
-
-@torch.no_grad()
-def _distance(head: Head, known: Sequence[Tensor], targets: _Targets, rows: Tensor) -> float:
+def _distance(head: RowsHead, known: Sequence[Tensor], targets: _Targets, rows: Tensor) -> float:
     """To Monte Carlo, on these rows: the KL in units of one pass."""
     wanted, found = targets.rows(rows), head(*(x[rows] for x in known))
     divergence = F.kl_div(found["log_probs"], wanted.probs, reduction="none").sum(-1)
@@ -229,19 +223,19 @@ def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _student(
-    layers: fx.GraphModule, lesson: Lesson, seed: int, name: str, particles: int = 0
-) -> Student:
+def _student(layers: fx.GraphModule, lesson: Lesson, seed: int, name: str) -> Student:
     logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)))
-    classes = logits.shape[1]
-    width = features.shape[1] + (2 * classes if particles else 0)
+    (width, classes), particles = (features.shape[1], logits.shape[1]), len(logits) // 2
     with seeded(seed, 0, logits.device):
-        head = Head(width, classes, HIDDEN, particles=particles).to(logits)
-    return Student(layers, head, name=name, particles=particles).eval()
+        if particles > 1:
+            rows = RowsHead(width + classes, classes, HIDDEN).to(logits)
+            return Student(layers, rows, name=name, particles=particles).eval()
+        head = Head(width, classes, HIDDEN).to(logits)
+    return Student(layers, head, name=name).eval()
 
 
 def _train(
-    head: Head,
+    head: Head | RowsHead,
     read: Callable[[Tensor], tuple[Tensor, ...]],
     moves: list[Tensor],
     lesson: Lesson,

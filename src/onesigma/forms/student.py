@@ -8,15 +8,21 @@
 
 All of it is fitted to Monte Carlo of the original (``calibration.distillation``). As the signal
 grows, m / t tends to a limit, and w grows: as under dropout, where the spread grows with the
-logits. That is a dozen small ops and no draws. It works for any layers, in three forms:
+logits. That is a dozen small ops and no draws. It works for any layers, in two forms:
 
 distilled   the weights are adapted too, so that z is the mean under dropout; f is what the last
             linear layer reads. Nothing is added to the layers themselves.
 energy      the layers are the original's, so that z is its answer bit for bit; f also has the
             energy, √ mean of h² over the positions of each channel, of what each dropout drops.
-particles   the layers are the original's with a few rows for each input (``graph.particles``); z
-            and f are their averages. f also has the spread of their logits, where u starts, and
-            the log of their mean softmax, where m starts: so the head starts as the rows' average.
+
+A third form has k rows for each input (``graph.particles``), on the original's layers. Their logits
+z_j have a mean z and a spread s; f is their average, and s. Its head moves and scales the rows:
+
+    δ, ρ           = V [z, f, a] + d
+    mean, std      = z + s δ, s (1 + ρ)
+    probs          = (1/k) Σ_j softmax(mean + std (z_j − z) / s)
+
+and the expected entropy is theirs. With V = 0 and d = 0 that is what the rows say by themselves.
 """
 
 from __future__ import annotations
@@ -40,30 +46,22 @@ _FLATTENS = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 class Head(nn.Module):
     """From logits and features to what a prediction holds."""
 
-    def __init__(self, features: int, classes: int, hidden: int, *, particles: int = 0) -> None:
+    def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
         self.classes = classes
         self.read = nn.Linear(features, hidden)
         self.write = nn.Linear(classes + features + hidden, 3 * classes + 1)
         weight, bias = self.write.weight.detach(), self.write.bias.detach()
         weight.zero_()
+        weight[:classes, :classes] = torch.eye(classes)  # m starts as the logits
+        nn.init.normal_(weight[classes:, -hidden:], std=0.1 / hidden**0.5)
         bias.zero_()
-        if particles:  # as ``join_rows`` orders them
-            weight[: 2 * classes, features - classes : features + classes] = torch.eye(2 * classes)
-        else:
-            weight[:classes, :classes] = torch.eye(classes)  # m starts as the logits
-            nn.init.normal_(weight[classes:, -hidden:], std=0.1 / hidden**0.5)
-            bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 0.5
+        bias[classes : 2 * classes], bias[2 * classes :] = 0.3, 0.5
         nn.init.zeros_(self.read.bias)
         self.register_buffer("minus", torch.full((classes,), -1.0))
 
-    def forward(
-        self, logits: Tensor, features: Tensor, share: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """The fields of a prediction, and ``log_probs``.
-
-        ``share`` is the part of the entropy that is aleatoric by particles themselves.
-        """
+    def forward(self, logits: Tensor, features: Tensor) -> dict[str, Tensor]:
+        """The fields of a prediction, and ``log_probs``."""
         hidden = torch.relu(self.read(features))
         written = self.write(torch.cat([logits, features, hidden], 1))
         count = self.classes
@@ -73,7 +71,7 @@ class Head(nn.Module):
         probs = log_probs.exp()
         # A product with −1s: one node, where a sum and a minus are two.
         entropy = (probs * log_probs) @ self.get_buffer("minus")
-        aleatoric = (entropy if share is None else entropy * share) / shrunk.select(1, count)
+        aleatoric = entropy / shrunk.select(1, count)
         return {
             "mean": logits,
             "var": root * root,
@@ -85,16 +83,39 @@ class Head(nn.Module):
         }
 
 
+class RowsHead(nn.Module):
+    """From the rows of each input to what a prediction holds; it starts as their average."""
+
+    def __init__(self, features: int, classes: int, hidden: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.read = nn.Linear(features, hidden)
+        self.write = nn.Linear(classes + features + hidden, 2 * classes)
+        for weight in (self.read.bias, *self.write.parameters()):
+            nn.init.zeros_(weight)
+
+    def forward(
+        self, logits: Tensor, features: Tensor, spread: Tensor, scores: Tensor
+    ) -> dict[str, Tensor]:
+        """The fields of a prediction, and ``log_probs``; what it takes, ``join_rows`` makes."""
+        hidden = torch.relu(self.read(features))
+        move, scale = self.write(torch.cat([logits, features, hidden], 1)).chunk(2, 1)
+        mean, root = logits + spread * move, spread * (scale + 1)
+        rows = mean.unsqueeze(1) + scores * root.unsqueeze(1)
+        said = average(torch.log_softmax(rows, -1), 1)
+        log_probs = said.probs.clamp(min=torch.finfo(said.probs.dtype).tiny).log()
+        return {"mean": mean, "var": root * root, "log_probs": log_probs, **said._asdict()}
+
+
 class Student(nn.Module):
     """Layers with a head: what a converted network computes, by the same names.
 
     ``name`` is that of the layers: ``SOURCE`` if their weights are the original's. ``particles`` is
-    how many rows they have for each input; ``learnt`` is the share of what the head learnt that it
-    adds to their average.
+    how many rows they have for each input, and ``learnt`` how much of what its head learnt is used.
     """
 
     def __init__(
-        self, layers: fx.GraphModule, head: Head, *, name: str, particles: int = 0
+        self, layers: fx.GraphModule, head: Head | RowsHead, *, name: str, particles: int = 0
     ) -> None:
         super().__init__()
         self.name, self.head, self.particles = name, head, particles
@@ -106,7 +127,7 @@ class Student(nn.Module):
         return tuple(fields[name] for name in OUTPUTS["classification"])
 
     def read(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The logits, the features that the head reads, and what else it takes."""
+        """What the head takes: the logits, the features that it reads, and so on."""
         read = as_features(self.get_submodule(self.name)(*inputs))
         return join_rows(*read, self.particles) if self.particles else read
 
@@ -123,19 +144,17 @@ def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     return logits, torch.cat(flat, 1) if len(flat) > 1 else flat[0]
 
 
-def join_rows(logits: Tensor, features: Tensor, particles: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What the head takes of the rows of each input.
+def join_rows(logits: Tensor, features: Tensor, particles: int) -> tuple[Tensor, ...]:
+    """Of the rows of each input: their mean logits; their mean features and the logits' spread.
 
-    The mean of their logits; their mean features, the log of their mean softmax and how far their
-    logits are apart; and the part of the entropy that is aleatoric.
+    Then that spread by itself, and how many times it each row is away from the mean.
     """
     each, rows = (x.reshape(-1, particles, x.shape[1]) for x in (logits, features))
     mean = each.mean(1)
-    spread = ((each - mean.unsqueeze(1)).square().mean(1) + _TINY).sqrt()
-    said = average(torch.log_softmax(each, -1), 1)
-    level = said.probs.clamp(min=torch.finfo(said.probs.dtype).tiny).log()
-    share = ((said.aleatoric + _TINY) / (said.entropy + _TINY)).clamp(max=1.0)
-    return mean, torch.cat([rows.mean(1), level, spread], 1), share
+    apart = each - mean.unsqueeze(1)
+    # Balanced masks are drawn together: 1/k makes it unbiased, not 1/(k − 1).
+    spread = (apart.square().mean(1) + _TINY).sqrt()
+    return mean, torch.cat([rows.mean(1), spread], 1), spread, apart / spread.unsqueeze(1)
 
 
 def _pooled(h: Tensor, *, keepdim: bool) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor, fx
 from onesigma.errors import UnsupportedOp
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.locate import describe
-from onesigma.graph.split import nodes_behind
+from onesigma.graph.split import last_dropout, nodes_behind
 from onesigma.rules.dropout import RATE_ARGUMENT
 
 aten = torch.ops.aten
@@ -30,11 +30,17 @@ MASKED: dict[Any, int | None] = {aten.dropout.default: None, aten.feature_dropou
 
 
 def spread(
-    source: fx.GraphModule, count: int, *, seed: int = 0, keep: fx.Node | None = None
+    source: fx.GraphModule,
+    count: int,
+    *,
+    seed: int = 0,
+    keep: fx.Node | None = None,
+    late: int = 1,
 ) -> fx.GraphModule:
     """The network on the same weights with ``count`` rows for each input, its dropout fixed.
 
-    ``keep`` is a site that stays what it is.
+    ``keep`` is a site that stays what it is. Behind the dropout that all noise passes through, if
+    there is one, there are ``late`` times as many rows.
 
     Raises:
         UnsupportedOp: it drops something that has no row for each input.
@@ -42,10 +48,13 @@ def spread(
     module = shared_copy(source)
     kept = None if keep is None else keep.name
     sites = [n for n in module.graph.nodes if is_site(n) and n.args[RATE_ARGUMENT]]
-    drawn = [site for site in sites if site.name != kept]
+    drawn: list[fx.Node] = [site for site in sites if site.name != kept]
     spreader = _Spreader(module, nodes_behind(module.graph, drawn), count, seed)
+    last = last_dropout(module.graph)
     for node in list(module.graph.nodes):
         if node in drawn:
+            if node == last and late > 1:
+                spreader.multiply(node, late)
             spreader.fix(node)
         elif node in spreader.behind or node.op == "output":
             spreader.repeat_inputs(node)
@@ -86,8 +95,19 @@ class _Spreader:
                 continue
             if each not in self._repeated:
                 with self._graph.inserting_after(each):
-                    self._repeated[each] = self._repeat(each)
+                    self._repeated[each] = self._widen(each)
             node.replace_input_with(each, self._repeated[each])
+
+    def multiply(self, site: fx.Node, times: int) -> None:
+        """Give a dropout, and all that follows it, so many times as many rows."""
+        (before,), rows = site.all_input_nodes, self._rows(site)
+        if before in self.behind and rows is not None:
+            dim, each = rows
+            with self._graph.inserting_after(before):
+                more = self._repeat(before, dim, each * self.count, times)
+            site.replace_input_with(before, more)
+            self.behind.add(more)
+        self.count *= times
 
     def fix(self, site: fx.Node) -> None:
         """Stored masks in the place of a dropout."""
@@ -152,17 +172,20 @@ class _Spreader:
             raise UnsupportedOp(f"{size}: particles need sizes in proportion to the batch.")
         return int(times)
 
-    def _repeat(self, node: fx.Node) -> fx.Node:
+    def _widen(self, node: fx.Node) -> fx.Node:
         if isinstance(node.meta["val"], torch.SymInt):
             return self._graph.call_function(_multiply, (node, self.count))
         rows = self._rows(node)
         assert rows is not None
-        dim, times = rows
+        return self._repeat(node, *rows, self.count)
+
+    def _repeat(self, node: fx.Node, dim: int, times: int, count: int) -> fx.Node:
+        """Each run of so many rows along the dimension, one after the other so often."""
         rank = node.meta["val"].dim()
         before = [-1] * (dim + 1)
         apart = self._call(aten.unflatten.int, node, dim, [-1, times])
         more = self._after(apart, aten.unsqueeze.default, dim + 1)
-        sizes = [*before, self.count, *[-1] * (rank - dim)]
+        sizes = [*before, count, *[-1] * (rank - dim)]
         wide = self._after(more, aten.expand.default, sizes)
         return self._after(wide, aten.flatten.using_ints, dim, dim + 2)
 
