@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 import onesigma
 from onesigma import fitting
 from onesigma.fitting import CLEAN, divergences
-from onesigma.report import Candidate
+from onesigma.report import Candidate, Closeness, Report
 
 
 @pytest.fixture
@@ -272,6 +273,32 @@ def test_where_nothing_is_worth_it_that_is_said():
     forms = [each.form for each in found.report.candidates]
     assert forms == ["distilled", "moments"]  # not longer: that is hopeless
     assert "WARNING: no form is worth 1000000 passes" in str(found.report)
+
+
+@pytest.mark.parametrize(
+    ("passes", "chosen"),
+    [
+        ([13, 13, 20, 29], 3),  # the closest, whatever it takes
+        ([13, 25, 20, 29], 1),  # nearly as close, and cheaper
+        ([24, 26, 20, 29], 1),  # of two that take the same the closer
+        ([24, 26, 31, 29], 2),  # what is worth it comes first
+    ],
+)
+def test_if_nothing_is_worth_it_the_closest_is_returned(passes, chosen):
+    settings = [("distilled", 0), ("distilled", 0), ("particles", 4), ("particles", 8)]
+    tried = []
+    for each, (form, particles) in zip(passes, settings, strict=True):
+        kinds = tuple(
+            Closeness(kind, 0.1, worth, 1.0, 1.0) for kind, worth in {"a": each, "b": 99}.items()
+        )
+        made = SimpleNamespace(settings=SimpleNamespace(form=form, particles=particles))
+        made.report = Report((), (), ())
+        made.with_changes = lambda made=made, **changes: (made, changes["report"])
+        tried.append((Candidate(form, 1.0, kinds), made))
+    found, report = fitting._chosen(tried, 30, None, [])
+    assert found is tried[chosen][1]
+    assert [each.chosen for each in report.candidates] == [i == chosen for i in range(4)]
+    assert ("WARNING" in str(report.notes)) is (chosen != 2)
 
 
 @pytest.mark.usefixtures("quick")

@@ -450,6 +450,22 @@ def cost_of(made: Converted, inputs: Sequence[Tensor], repeats: int = 60) -> flo
     return fastest[made.network] / fastest[made.source]
 
 
+def _about_closest(
+    tried: Sequence[tuple[Candidate, Converted]],
+) -> list[tuple[Candidate, Converted]]:
+    """The cheapest form that comes to about what the closest does, its best first."""
+
+    def passes(pair: tuple[Candidate, Converted]) -> float:
+        return pair[0].worst.passes
+
+    enough = _ABOUT * max(map(passes, tried))
+    # In their order, not by the measured time, so that the same call gives the same model.
+    first = next(made.settings for each, made in tried if each.worst.passes >= enough)
+    same = [p for p in tried if p[1].settings.form == first.form]
+    same = [p for p in same if p[1].settings.particles == first.particles]
+    return sorted(same, key=passes, reverse=True)
+
+
 def _chosen(
     tried: Sequence[tuple[Candidate, Converted]],
     worth: int,
@@ -459,13 +475,8 @@ def _chosen(
     """The first that is worth it; else, with a warning, the first that is nearly the closest."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-    most = max(each.worst.passes for each, _ in tried)
-    enough = worth if most >= worth else _ABOUT * most
-    # In their order, not by the measured time, so that the same call gives the same model.
-    close = [pair for pair in tried if pair[0].worst.passes >= enough]
-    form = close[0][1].settings.form, close[0][1].settings.particles
-    same = [pair for pair in close if (pair[1].settings.form, pair[1].settings.particles) == form]
-    candidate, made = max(same, key=lambda pair: pair[0].worst.passes)
+    good = [pair for pair in tried if pair[0].is_worth(worth)] or _about_closest(tried)
+    candidate, made = good[0]
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if not candidate.is_worth(worth):
