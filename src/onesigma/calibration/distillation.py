@@ -8,7 +8,8 @@ Carlo on inputs of that kind: 1/30 of it is what 30 passes reach, so that inputs
 of count as much as others. The spread is compared by its logarithm, because a ratio to the
 student's own would teach too large a one, and a ratio to the few passes' too small. The KL has its
 minimum at the true value even if its target is the noisy average of a few passes. So many inputs
-with few passes each teach more than the reverse.
+with few passes each teach more than the reverse. For regression it is the KL of two normal
+distributions, but for the mean in units of Monte Carlo's own variance.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch.nn import functional as F
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.converted import SOURCE
-from onesigma.forms.student import Head, Student, as_features, without_dropout
+from onesigma.forms.student import HEADS, Head, Spread, Student, as_features, without_dropout
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
 from onesigma.graph.particles import spread
@@ -35,6 +36,7 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 
 HIDDEN = 32
 _BATCH, _RATE = 64, 4e-3
+_FEWEST = 8  # inputs of a step, where each has many answers
 _AT_ONCE = 32  # rows of a batch; twice as fast as 64 where activations are large
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
@@ -47,6 +49,7 @@ class Training:
     steps: int
     seed: int
     progress: Progress
+    task: str = "classification"
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def distil(
     """
     joined = shared_copy(source)
     join_norms(joined)
-    layers = without_dropout(joined, energies=False)
+    places = lesson.places
+    layers = without_dropout(joined, energies=False, class_dim=places.class_dim)
     names = {name for name, _ in layers.named_parameters()}
     noisy = {node.name for node in nodes_behind_noise(joined.graph)}
     ops = [node for node in layers.graph.nodes if node.op == "call_function"]
@@ -106,10 +110,11 @@ def distil(
         return {name: w + sizes[name] * moves[name] for name, w in weights.items()}
 
     def read(rows: Tensor) -> tuple[Tensor, Tensor]:
-        read = tuple(x[rows] for x in known)
-        return as_features(functional_call(learning, fixed | moved(), read))
+        outputs = functional_call(learning, fixed | moved(), tuple(x[rows] for x in known))
+        logits, features = as_features(outputs, class_dim=places.class_dim)
+        return places.rows(logits), places.rows(features)
 
-    student = _student(layers, lesson, training.seed, "adapted")
+    student = _student(layers, lesson, training, "adapted")
     _train(student.head, read, [*moves.values()], lesson, training)
     with torch.no_grad():
         for name, weight in moved().items():
@@ -119,7 +124,8 @@ def distil(
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    return _fit_head(without_dropout(source, energies=True), lesson, training)
+    layers = without_dropout(source, energies=True, class_dim=lesson.places.class_dim)
+    return _fit_head(layers, lesson, training)
 
 
 def fit_particles(
@@ -143,12 +149,17 @@ def needs_particles(source: fx.GraphModule) -> bool:
 def _fit_head(
     layers: fx.GraphModule, lesson: Lesson, training: Training, *, particles: int = 0
 ) -> Student:
-    student = _student(layers, lesson, training.seed, SOURCE, particles)
+    student = _student(layers, lesson, training, SOURCE, particles)
+    places = lesson.places
     with torch.no_grad():
         chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
-        parts = [student.read(*chunk) for chunk in chunks]
+        parts = [tuple(map(places.rows, student.read(*chunk))) for chunk in chunks]
     logits, features = (torch.cat(each) for each in zip(*parts, strict=True))
-    _train(student.head, lambda rows: (logits[rows], features[rows]), [], lesson, training)
+
+    def read(rows: Tensor) -> tuple[Tensor, Tensor]:
+        return logits[places.index(rows)], features[places.index(rows)]
+
+    _train(student.head, read, [], lesson, training)
     return student
 
 
@@ -186,23 +197,25 @@ def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _student(
-    layers: fx.GraphModule, lesson: Lesson, seed: int, name: str, particles: int = 0
+    layers: fx.GraphModule, lesson: Lesson, training: Training, name: str, particles: int = 0
 ) -> Student:
-    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)), particles)
-    with seeded(seed, 0, logits.device):
-        head = Head(features.shape[1], logits.shape[1], HIDDEN).to(logits)
-    return Student(layers, head, name=name, particles=particles).eval()
+    dim = lesson.places.class_dim
+    outputs = layers(*(x[:2] for x in lesson.inputs))
+    logits, features = as_features(outputs, particles, class_dim=dim)
+    with seeded(training.seed, 0, logits.device):
+        head = HEADS[training.task](features.shape[dim], logits.shape[dim], HIDDEN).to(logits)
+    return Student(layers, head, name=name, particles=particles, class_dim=dim).eval()
 
 
 def _train(
-    head: Head,
+    head: Head | Spread,
     read: Callable[[Tensor], tuple[Tensor, Tensor]],
     moves: list[Tensor],
     lesson: Lesson,
     training: Training,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
-    targets = _Targets.of(lesson)
+    targets, loss_of = _Targets.of(lesson), _LOSSES[training.task]
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
@@ -215,7 +228,8 @@ def _train(
         for rows in _batches(lesson, training):
             optimiser.zero_grad()
             for part in torch.split(rows, _AT_ONCE):
-                loss = _loss(head(*read(part)), targets.rows(part)) * (len(part) / len(rows))
+                wanted = targets.rows(lesson.places.index(part))
+                loss = loss_of(head(*read(part)), wanted) * (len(part) / len(rows))
                 loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
@@ -223,12 +237,13 @@ def _train(
 
 
 def _batches(lesson: Lesson, training: Training) -> Iterator[Tensor]:
-    """Rows to learn from at each step; clean inputs, the first kind, come more often."""
-    count = len(lesson.logits)
+    """Inputs to learn from at each step; clean ones, the first kind, come more often."""
+    count = len(lesson.inputs[0])
+    size = max(_FEWEST, _BATCH // lesson.places.count)
     often = torch.ones(count)
     often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
     for _ in training.progress(range(training.steps)):
-        yield torch.multinomial(often, _BATCH, replacement=True)
+        yield torch.multinomial(often, size, replacement=True)
 
 
 def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
@@ -244,3 +259,14 @@ def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
     )
     total = divergence / targets.noise + _MEAN * of_mean + _VAR * of_var
     return (total + _ALEATORIC * of_aleatoric).mean()
+
+
+def _spread_loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
+    floor = 1e-3 * targets.var.mean(0)
+    own, theirs = found["var"] + floor, targets.var + floor
+    of_mean = (found["mean"] - targets.mean).square() / theirs
+    of_var = theirs / own + (own / theirs).log() - 1
+    return (of_mean + of_var).mean()
+
+
+_LOSSES = {"classification": _loss, "regression": _spread_loss}
