@@ -138,10 +138,7 @@ def fit(
     Returns:
         The converted model; ``report.candidates`` has every form that was tried.
     """
-    if worth < 1:
-        raise InputError(f"worth={worth}: at least one pass.")
-    if risk is not None and labelled is None:
-        raise InputError("risk needs labelled inputs: labelled=(inputs, classes).")
+    _check_promise(worth, risk, labelled)
     asked = _Asked(task, class_dim, output)
     network = model if scaling is None else _scaled(model, unlabelled, scaling)
     course = _begin(network, unlabelled, asked, corruptions, seed, resume, progress)
@@ -164,6 +161,13 @@ class _Asked:
     task: str
     class_dim: int | None
     output: str | int | None
+
+
+def _check_promise(worth: int, risk: float | None, labelled: Labelled | None) -> None:
+    if worth < 1:
+        raise InputError(f"worth={worth}: at least one pass.")
+    if risk is not None and labelled is None:
+        raise InputError("risk needs labelled inputs: labelled=(inputs, classes).")
 
 
 def _begin(
