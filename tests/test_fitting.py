@@ -412,3 +412,93 @@ def test_without_a_guard(quick):
     made = onesigma.fit(network(), X, worth=1, guard=False)
     assert made(X[:2]).novelty is None
     assert made.reference is None
+
+
+def values_network() -> nn.Sequential:
+    torch.manual_seed(1)
+    layers = [nn.Linear(6, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 32), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Dropout(0.3), nn.Linear(32, 2)).eval()
+
+
+@pytest.mark.long
+def test_regression_is_worth_thirty_passes_and_its_interval_covers(tmp_path):
+    """Against Monte Carlo of the user's own network; values scatter more than the network says."""
+    x = torch.randn(700, 6, generator=torch.Generator().manual_seed(0))
+    model = values_network()
+    with torch.no_grad():
+        noise = torch.randn(700, 2, generator=torch.Generator().manual_seed(1))
+        y = model(x) + noise * torch.tensor([0.1, 1.0])
+    known, new = (x[300:500], y[300:500]), (x[500:], y[500:])
+    ready = onesigma.fit(model, x[:300], task="regression", labelled=known, risk=0.1)
+    (chosen,) = [each for each in ready.report.candidates if each.chosen]
+    assert chosen.is_worth(30)
+    with torch.no_grad():
+        found = ready(new[0])
+    reference = onesigma.mc_dropout(model, passes=2000, seed=3, task="regression")(new[0])
+    off = (found.mean - reference.mean) / reference.std
+    assert float(off.square().mean()) < 1 / 30  # that of 30 passes
+    assert 0.95 < float((found.std / reference.std).median()) < 1.05
+    inside = ((new[1] >= found.low) & (new[1] <= found.high)).double().mean(0)
+    assert bool((inside > 0.9 - 4 * (0.09 / 100 + 0.09 / 200) ** 0.5).all())  # both samples' errors
+    onesigma.save(ready, tmp_path / "values.safetensors")
+    again = onesigma.load(tmp_path / "values.safetensors")(new[0])
+    assert torch.equal(again.low, found.low)
+    assert torch.equal(again.high, found.high)
+    onesigma.export(ready, tmp_path / "values.onnx")
+    there = onesigma.runtime.load(tmp_path / "values.onnx")(new[0].numpy())
+    np.testing.assert_allclose(there.high, found.high, rtol=1e-4, atol=1e-5)
+
+
+def map_network() -> nn.Sequential:
+    torch.manual_seed(2)
+    layers = [nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Dropout(0.3)]
+    layers += [nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Dropout(0.3), nn.Conv2d(8, 3, 1)]
+    nn.init.normal_(layers[-1].weight, std=1.0)
+    return nn.Sequential(*layers).eval()
+
+
+@pytest.mark.long
+def test_maps_of_logits_are_worth_thirty_passes():
+    x = torch.randn(240, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    model = map_network()
+    ready = onesigma.fit(model, x)
+    new = torch.randn(60, 1, 12, 12, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        found = ready(new)
+    assert found.probs.shape == (60, 3, 12, 12)
+    assert found.entropy.shape == (60, 12, 12)
+    assert found.novelty.shape == (60,)
+    reference = onesigma.mc_dropout(model, passes=1000, seed=3)(new)
+    few = onesigma.mc_dropout(model, passes=30, seed=4)(new)
+    true, own, theirs = (p.probs.movedim(1, -1) for p in (reference, found, few))
+    assert divergences(true, own).mean() < divergences(true, theirs).mean()
+
+
+def test_classes_in_the_last_dimension(quick):
+    """As where each step of a series has an answer."""
+    torch.manual_seed(3)
+    layers = [nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3)]
+    x = torch.randn(80, 10, 4, generator=torch.Generator().manual_seed(0))
+    ready = onesigma.fit(nn.Sequential(*layers).eval(), x, class_dim=2)
+    with torch.no_grad():
+        found = ready(x[:5])
+    assert found.probs.shape == (5, 10, 3)
+    torch.testing.assert_close(found.probs.sum(2), torch.ones(5, 10))
+    assert found.epistemic.shape == (5, 10)
+
+
+def test_values_without_a_dimension_of_their_own_are_refused(quick):
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1), nn.Flatten(0))
+    with pytest.raises(onesigma.InputError, match="squeeze"):
+        onesigma.fit(model, torch.randn(60, 4), task="regression")
+
+
+def test_an_interval_needs_a_risk(quick):
+    x = torch.randn(80, 6)
+    with pytest.raises(onesigma.InputError, match="risk"):
+        onesigma.fit(
+            values_network(),
+            x,
+            task="regression",
+            labelled=(torch.randn(50, 6), torch.zeros(50, 2)),
+        )

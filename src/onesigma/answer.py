@@ -31,6 +31,7 @@ class Answer(Generic[Array]):
         novelty: the share of known inputs that are as odd as this one: 0.01 is one in a hundred.
             It spots foreign and broken input.
         act: whether to act on the answer, where the model carries an abstain rule.
+        low, high: of a regression, between which the true value lies, where ``fit`` had labels.
         class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.
     """
 
@@ -44,6 +45,8 @@ class Answer(Generic[Array]):
     contract: Array | None = None
     novelty: Array | None = None
     act: Array | None = None
+    low: Array | None = None
+    high: Array | None = None
     class_dim: int = field(default=1, kw_only=True)
 
     def arrays(self) -> dict[str, Array]:

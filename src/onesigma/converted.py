@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from onesigma.decide.interval import Interval
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
 from onesigma.engine import Engine, Observer
@@ -65,6 +66,7 @@ class Settings:
     keep_answer: bool = False
     temperature: Temperature | None = None
     abstain: AbstainRule | None = None
+    interval: Interval | None = None
     contract: Contract | None = None
     class_names: tuple[str, ...] = ()
     reference: Reference | None = None
@@ -92,12 +94,14 @@ class Settings:
         return tuple(getattr(torch, name) for name in self.input_dtypes)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = asdict(replace(self, corrections={}, abstain=None, contract=None, reference=None))
-        return plain | {
+        parts = ("abstain", "interval", "contract", "reference")
+        without = replace(
+            self, corrections={}, abstain=None, interval=None, contract=None, reference=None
+        )
+        found = {name: getattr(self, name) for name in parts}
+        return asdict(without) | {
             "corrections": encode_corrections(self.corrections),
-            "abstain": None if self.abstain is None else self.abstain.to_dict(),
-            "contract": None if self.contract is None else self.contract.to_dict(),
-            "reference": None if self.reference is None else self.reference.to_dict(),
+            **{name: None if part is None else part.to_dict() for name, part in found.items()},
         }
 
     @classmethod
@@ -108,8 +112,8 @@ class Settings:
                     f"it was converted with {name}={content[name]!r}, which was removed: make it "
                     "anew of the original model, with onesigma.fit"
                 )
-        names = ("temperature", "abstain", "contract", "reference")
-        heat, rule, terms, usual = (content.get(name) for name in names)
+        names = ("temperature", "abstain", "interval", "contract", "reference")
+        heat, rule, between, terms, usual = (content.get(name) for name in names)
         values: dict[str, Any] = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
@@ -117,6 +121,7 @@ class Settings:
             "corrections": decode_corrections(content["corrections"]),
             "temperature": None if heat is None else Temperature(**heat),
             "abstain": None if rule is None else AbstainRule.from_dict(rule),
+            "interval": None if between is None else Interval.from_dict(between),
             "contract": None if terms is None else Contract.from_dict(terms),
             "class_names": tuple(content.get("class_names") or ()),
             "reference": None if usual is None else Reference.from_dict(usual),
@@ -185,6 +190,8 @@ class Converted(nn.Module):
             prediction = self.temperature.apply(prediction)
         if self.abstain is not None:
             prediction = replace(prediction, act=self.abstain(prediction))
+        if self.settings.interval is not None:
+            prediction = self.settings.interval.apply(prediction)
         return prediction
 
     def explain(self, prediction: Prediction) -> list[str]:

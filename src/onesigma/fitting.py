@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.arguments import typed
-from onesigma.baselines.backbone import original_of
+from onesigma.baselines.backbone import check_task, original_of
 from onesigma.calibration.choice import calibrate
 from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
 from onesigma.calibration.distillation import (
@@ -43,6 +43,7 @@ from onesigma.converted import (
     Settings,
 )
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
+from onesigma.forms.places import Places
 from onesigma.graph.capture import as_graph
 from onesigma.graph.prepare import prepare
 from onesigma.graph.wrap import Scaled
@@ -58,6 +59,7 @@ ROWS, STEPS = 12000, 1500  # to learn from, copies included; steps of learning
 LONGER = 2  # times as many of both, for a student that is not worth it yet
 _HOPELESS = 3  # times as many passes: what a student that is taught longer does not gain
 _CALIBRATED_ON = 200  # inputs, in moments
+_ANSWERS = 8  # of one input, if it has many, teach as much as those of so many inputs
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
 # Passes to compare with. A few of them, held against the others, tell how
 # close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
@@ -75,6 +77,7 @@ def fit(
     model: nn.Module,
     unlabelled: Inputs,
     *,
+    task: str = "classification",
     output: str | int | None = None,
     worth: int = 30,
     budget: float | None = None,
@@ -94,14 +97,16 @@ def fit(
     resume: str | Path | None = None,
     progress: Progress = silent,
 ) -> Converted:
-    """Make a trained classifier say how sure it is, as cheaply as it can be done well.
+    """Make a trained network say how sure it is, as cheaply as it can be done well.
 
     It needs no label; the model is not changed. It takes a minute or a few.
 
     Args:
-        model: a trained network with dropout, returning logits (a final softmax is understood).
+        model: a trained network with dropout, returning logits (a final softmax is understood), one
+            vector or a map of them, or the values of a regression.
         unlabelled: real inputs like those it will see, as a tensor, a tuple or a dict by the names
             of the model's arguments; a few hundred.
+        task: "classification" or "regression".
         output: which one is the answer, of a model that returns several tensors: a name or an
             index, e.g. "logits" or 0.
         worth: how close is close enough: as this many Monte-Carlo passes, on held-out inputs,
@@ -111,10 +116,12 @@ def fit(
             softmax, with the uncertainty beside them. That is further from Monte Carlo.
         corruptions: functions from inputs to corrupted ones, to learn from besides the built-in.
         labelled: inputs that neither training nor ``unlabelled`` has, and their classes. One half
-            gives the probabilities a temperature, if that helps; the other half makes the rule.
+            gives the probabilities a temperature, if that helps; the other half makes the rule. For
+            regression their values: with ``risk`` they give an interval, ``low`` to ``high``.
         groups: for each labelled input a number, such as that of a person: the rule then holds for
             new people.
         risk: the share of wrong answers to accept; with it, ``act`` says when to (``threshold``).
+            For regression, the share of values to accept outside of the interval.
         class_names: kept with the model.
         channels: names of the input's channels, for what the guard says; default: numbers.
         units: of the channels.
@@ -131,13 +138,11 @@ def fit(
     Returns:
         The converted model; ``report.candidates`` has every form that was tried.
     """
-    if worth < 1:
-        raise InputError(f"worth={worth}: at least one pass.")
-    if risk is not None and labelled is None:
-        raise InputError("risk needs labelled inputs: labelled=(inputs, classes).")
+    _check_promise(worth, risk, labelled)
+    asked = _Asked(task, class_dim, output)
     network = model if scaling is None else _scaled(model, unlabelled, scaling)
-    course = _begin(network, unlabelled, output, class_dim, corruptions, seed, resume, progress)
-    made = _try_in_turn(_forms(network, course, output, keep_answer), course, worth, budget)
+    course = _begin(network, unlabelled, asked, corruptions, seed, resume, progress)
+    made = _try_in_turn(_forms(network, course, asked, keep_answer), course, worth, budget)
     known, held_out = [x[:_MOST] for x in course.inputs], None
     if guard:
         about = Channels(channels, units, rate)
@@ -149,27 +154,43 @@ def fit(
     return made if held_out is None else with_reference(made, known, held_out)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """How the network's output is to be read."""
+
+    task: str
+    class_dim: int | None
+    output: str | int | None
+
+
+def _check_promise(worth: int, risk: float | None, labelled: Labelled | None) -> None:
+    if worth < 1:
+        raise InputError(f"worth={worth}: at least one pass.")
+    if risk is not None and labelled is None:
+        raise InputError("risk needs labelled inputs: labelled=(inputs, classes).")
+
+
 def _begin(
     model: nn.Module,
     unlabelled: Inputs,
-    output: str | int | None,
-    class_dim: int | None,
+    asked: _Asked,
     corruptions: Sequence[Callable[[Tensor], Tensor]],
     seed: int,
     resume: str | Path | None,
     progress: Progress,
 ) -> _Course:
     """Capture the network, check the inputs, and ask Monte Carlo about those to judge by."""
-    plain = _plain(model, _first(unlabelled, 4), class_dim, output)
+    check_task(asked.task)
+    plain = _plain(model, _first(unlabelled, 4), asked)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
-    stages = _stages(resume, plain, inputs, (class_dim, seed, len(corruptions)))
+    stages = _stages(resume, plain, inputs, (asked, seed, len(corruptions)))
     kinds = [_without_generator(kind) for kind in corruptions]
     return _Course(plain, inputs, kinds, seed, stages, progress)
 
 
 def _forms(
-    model: nn.Module, course: _Course, output: str | int | None, keep_answer: bool
+    model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool
 ) -> dict[str, Callable[[], Converted]]:
     """What may be tried, about the cheapest first."""
     taught, plain = ENERGY if keep_answer else DISTILLED, course.plain
@@ -178,7 +199,7 @@ def _forms(
         f"{taught}, {_LONGER}": partial(_taught, plain, course, taught, longer=LONGER),
     }
     if not keep_answer:
-        moments = partial(_moments, model, plain, course, output)
+        moments = partial(_moments, model, plain, course, asked)
         forms |= _more_forms(plain, course, moments)
     return forms
 
@@ -200,7 +221,8 @@ def _more_forms(
     plain: Converted, course: _Course, moments: Callable[[], Converted]
 ) -> dict[str, Callable[[], Converted]]:
     """Those that take several times as long as the network, about the cheapest first."""
-    counts = _ROWS_EACH if needs_particles(plain.source) else ()
+    rows_of_classes = plain.settings.task == "classification" and course.places.chosen is None
+    counts = _ROWS_EACH if rows_of_classes and needs_particles(plain.source) else ()
     forms: dict[str, Callable[[], Converted]] = {
         f"{count} {PARTICLES}": partial(_taught, plain, course, PARTICLES, particles=count)
         for count in counts
@@ -209,14 +231,12 @@ def _more_forms(
     return dict(few) | {MOMENTS: moments} | forms
 
 
-def _moments(
-    model: nn.Module, plain: Converted, course: _Course, output: str | int | None
-) -> Converted:
+def _moments(model: nn.Module, plain: Converted, course: _Course, asked: _Asked) -> Converted:
     """The paper's pass, calibrated."""
     few = tuple(x[:_CALIBRATED_ON] for x in course.examples)
     named = dict(zip(plain.settings.input_names, few, strict=False))
     dim = plain.settings.class_dim
-    converted = convert(model, named or few, class_dim=dim, output=output)
+    converted = convert(model, named or few, task=asked.task, class_dim=dim, output=asked.output)
     return calibrate(converted, few, seed=course.seed, progress=course.progress)
 
 
@@ -260,14 +280,11 @@ def _first(inputs: Inputs, rows: int) -> Inputs:
     return inputs[:rows] if isinstance(inputs, Tensor) else tuple(x[:rows] for x in inputs)
 
 
-def _plain(
-    model: nn.Module, examples: Inputs, class_dim: int | None, output: str | int | None
-) -> Converted:
+def _plain(model: nn.Module, examples: Inputs, asked: _Asked) -> Converted:
     """The network as it was captured; what is missing is its uncertainty. It needs no rules."""
-    prepared = prepare(as_module(model), examples, "classification", class_dim, output=output)
-    settings = Settings(
-        "classification", draws=0, sampling="", dropout="inverted", **describe_inputs(prepared)
-    )
+    task = asked.task
+    prepared = prepare(as_module(model), examples, task, asked.class_dim, output=asked.output)
+    settings = Settings(task, draws=0, sampling="", dropout="inverted", **describe_inputs(prepared))
     notes = list(prepared.notes)
     if prepared.own is not None:  # noise that only training mode shows is taught like any other
         notes = [note.replace("NOT carried", _TAUGHT) for note in notes]
@@ -277,10 +294,11 @@ def _plain(
 
 @torch.no_grad()
 def _require_fittable(plain: Converted, inputs: Sequence[Tensor]) -> None:
-    if plain.source(*(x[:2] for x in inputs))[0].dim() != 2:
+    shape = plain.source(*(x[:2] for x in inputs))[0].shape
+    if len(shape) < 2 or not 0 < plain.settings.class_dim < len(shape):
         raise InputError(
-            "fit needs one vector of logits for each input. For a map of them use convert, then "
-            "calibrate."
+            f"The model returns {tuple(shape)} for 2 inputs: fit needs a row of logits or values "
+            "for each, as (2, 1). Leave out the squeeze, or pass class_dim."
         )
     if not all(bool(torch.isfinite(x).all()) for x in inputs):
         raise InputError("unlabelled holds NaN or infinity: leave those inputs out.")
@@ -294,8 +312,9 @@ def _taught(
     plain: Converted, course: _Course, form: str, *, longer: int = 1, particles: int = 0
 ) -> Converted:
     """A student of the course, in one of its forms; so many times longer than usual."""
-    lesson = course.lesson(longer * ROWS)
-    training = Training(longer * STEPS, course.seed, course.progress)
+    few = min(course.places.count, _ANSWERS)
+    lesson = course.lesson(longer * ROWS // few)
+    training = Training(longer * STEPS, course.seed, course.progress, plain.settings.task)
     if form == DISTILLED:
         student = distil(plain.source, lesson, training, hidden_noise=_hides(plain))
     elif form == PARTICLES:
@@ -306,7 +325,8 @@ def _taught(
     kept = form == ENERGY
     settings = replace(plain.settings, form=form, keep_answer=kept, particles=particles)
     note = (
-        f"fitted to Monte Carlo of the original on {len(lesson.logits)} clean and corrupted inputs"
+        f"fitted to Monte Carlo of the original on {len(lesson.inputs[0])} clean and corrupted "
+        "inputs"
     )
     if particles:
         note = (
@@ -350,8 +370,12 @@ class _Course:
         judged = min(_MOST_JUDGED, len(order) // 4)
         held = tuple(x[order[:judged]] for x in inputs)
         self.examples = tuple(x[order[judged:][:_MOST]] for x in inputs)
+        few = tuple(x[:4] for x in inputs)
+        with torch.no_grad():
+            shape = plain.source(*few)[0].shape
+        self.places = Places.of(shape, plain.settings.class_dim, generator)
         self.teacher = Teacher(
-            original_of(plain), tuple(x[:4] for x in inputs), all_noise_found=not _hides(plain)
+            *(original_of(plain), few), all_noise_found=not _hides(plain), places=self.places
         )
         exams = {CLEAN: held} | {
             name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
@@ -371,7 +395,8 @@ class _Course:
         def ask() -> Tensor:
             return self.teacher.teach(inputs, _REFERENCE, self.seed + 1, self.progress).logits
 
-        return Exam(Lesson(inputs, self.stages.tensor(f"exam {name}", ask)))
+        said = self.stages.tensor(f"exam {name}", ask)
+        return Exam(Lesson(inputs, said, places=self.places), self.plain.settings.task)
 
     def lesson(self, rows: int) -> Lesson:
         """So many rows in all, equally many of each kind; the first kind are clean inputs."""
@@ -388,7 +413,8 @@ class _Course:
             return self.teacher.teach_cheaply(inputs, self.seed + 4, self.progress).grouped
 
         grouped = self.stages.tensor(f"lesson {rows}", ask)
-        return Lesson(inputs, grouped.flatten(1, 2), len(kinds), grouped.shape[1])
+        logits, groups = grouped.flatten(1, 2), grouped.shape[1]
+        return Lesson(inputs, logits, len(kinds), groups, self.places)
 
     @torch.no_grad()
     def judge(self, name: str, made: Converted) -> Candidate:
@@ -404,31 +430,45 @@ class Exam:
         distance of k passes to R others = D / k + D / R
 
     D is that of one pass. A form's distance to R passes holds D / R, too, which is not its own.
+    Probabilities are compared, or, for regression, normal distributions.
     """
 
     reference: Lesson
+    task: str
 
     def one_pass(self) -> Tensor:
         """D for each input, from groups of a few passes against the rest."""
-        each = self.reference.logits.softmax(-1)
-        total, count = each.sum(1), each.shape[1]
-        groups = [part.sum(1) for part in torch.split(each, _FEW, 1) if part.shape[1] == _FEW]
-        rest = [(total - part) / (count - _FEW) for part in groups]
-        found = [divergences(a, b / _FEW) for a, b in zip(rest, groups, strict=True)]
+        parts = torch.split(self.reference.logits, _FEW, 1)
+        count, found = self.reference.logits.shape[1], []
+        for k in [k for k, part in enumerate(parts) if part.shape[1] == _FEW]:
+            rest = torch.cat([*parts[:k], *parts[k + 1 :]], 1)
+            found.append(self._apart(self._say(rest), self._say(parts[k])))
         return torch.stack(found).mean(0) / (1 / _FEW + 1 / (count - _FEW))
 
+    def _say(self, passes: Tensor) -> Tensor:
+        """What is compared, of passes: probabilities, or (mean, variance)."""
+        if self.task == "classification":
+            return passes.softmax(-1).mean(1)
+        return torch.stack([passes.mean(1), passes.var(1)])
+
+    def _apart(self, reference: Tensor, found: Tensor) -> Tensor:
+        """The distance for each input, the average over its rows."""
+        between = divergences if self.task == "classification" else normal_divergences
+        return between(reference, found).reshape(len(self.reference.inputs[0]), -1).mean(1)
+
     def mark(self, kind: str, made: Converted) -> Closeness:
-        answer = made.answer(*self.reference.inputs)
-        assert answer.probs is not None
+        answer, rows = made.answer(*self.reference.inputs), self.reference.places.rows
+        mean, var = rows(answer.mean), rows(answer.var)
+        said = torch.stack([mean, var]) if answer.probs is None else rows(answer.probs)
         one, passes = self.one_pass(), self.reference.logits.shape[1]
-        own = divergences(self.reference.probs, answer.probs) - one / passes
+        own = self._apart(self._say(self.reference.logits), said) - one / passes
         least = one.mean() / (10 * passes)  # closer than this cannot be told
         distance = float(torch.maximum(own.mean(), least).clamp(min=1e-12))
         worth = float(one.mean()) / distance
         # Of a ratio of two means over the same inputs, by the delta method.
         error = float((one - worth * own).std()) / (distance * len(own) ** 0.5)
         wanted = self.reference.logits.std(1).mean(1).clamp(min=1e-12)
-        ratio = float((answer.var.sqrt().mean(1) / wanted).median())
+        ratio = float((var.sqrt().mean(1) / wanted).median())
         return Closeness(kind, distance, worth, error, ratio)
 
 
@@ -436,6 +476,16 @@ def divergences(reference: Tensor, probs: Tensor) -> Tensor:
     """KL(reference ‖ probs) in nats, for each input."""
     p, q = (each.double().clamp(min=1e-12) for each in (reference, probs))
     return (p * (p / q).log()).sum(-1)
+
+
+def normal_divergences(reference: Tensor, found: Tensor) -> Tensor:
+    """KL of two normal distributions, given as (mean, variance), for each row of outputs."""
+    (mean, var), (own, given) = (each.double() for each in (reference, found))
+    least = 1e-6 * var.mean(0) + 1e-30  # what never varies would make it infinite
+    var, given = var + least, given + least
+    ratio = var / given
+    each: Tensor = (mean - own).square() / given + ratio - 1 - ratio.log()
+    return 0.5 * each.sum(-1)
 
 
 def cost_of(made: Converted, inputs: Sequence[Tensor], repeats: int = 60) -> float:

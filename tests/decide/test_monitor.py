@@ -469,7 +469,6 @@ def test_a_damaged_state_is_refused(change):
     [
         (SimpleNamespace(), "novelty, entropy or act"),
         (SimpleNamespace(entropy=[1.0, 2.0], novelty=[0.5]), "the same length"),
-        (SimpleNamespace(entropy=[[1.0, 2.0]]), "one number per input"),
         (SimpleNamespace(novelty=[0.5]), "knows of high entropy"),
         (SimpleNamespace(entropy=None, novelty=[0.5]), "knows of high entropy"),
     ],
@@ -494,3 +493,14 @@ def test_wrong_settings_are_refused():
 def test_an_alarm_is_frozen():
     with pytest.raises(AttributeError):
         Alarm(0, "novelty", 1.0).index = 1
+
+
+def test_a_map_counts_as_its_average():
+    """Positions of one input are not independent, so that they are not counted one by one."""
+    entropy, novelty = np.random.default_rng(0).random((2, 50))
+    maps = np.stack([entropy - 0.1, entropy + 0.1], 1)
+    one, several = (
+        Reference.learn(SimpleNamespace(entropy=each, novelty=novelty)) for each in (entropy, maps)
+    )
+    assert one.known["entropy"] == pytest.approx(several.known["entropy"])
+    assert one.n == several.n

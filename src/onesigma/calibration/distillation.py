@@ -8,7 +8,8 @@ Carlo on inputs of that kind: 1/30 of it is what 30 passes reach, so that inputs
 of count as much as others. The spread is compared by its logarithm, because a ratio to the
 student's own would teach too large a one, and a ratio to the few passes' too small. The KL has its
 minimum at the true value even if its target is the noisy average of a few passes. So many inputs
-with few passes each teach more than the reverse.
+with few passes each teach more than the reverse. For regression it is the KL of two normal
+distributions, but for the mean in units of Monte Carlo's own variance.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from torch.nn import functional as F
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.converted import SOURCE
-from onesigma.forms.student import Head, RowsHead, Student, as_features, without_dropout
+from onesigma.forms.student import (
+    HEADS,
+    Head,
+    RowsHead,
+    Spread,
+    Student,
+    as_features,
+    without_dropout,
+)
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
 from onesigma.graph.particles import spread
@@ -36,6 +45,7 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 
 HIDDEN = 32
 _BATCH, _RATE = 64, 4e-3
+_FEWEST = 8  # inputs of a step, where each has many answers
 _AT_ONCE = 32  # rows of a batch; twice as fast as 64 where activations are large
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
@@ -50,6 +60,7 @@ class Training:
     steps: int
     seed: int
     progress: Progress
+    task: str = "classification"
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,8 @@ def distil(
     """
     joined = shared_copy(source)
     join_norms(joined)
-    layers = without_dropout(joined, energies=False)
+    places = lesson.places
+    layers = without_dropout(joined, energies=False, class_dim=places.class_dim)
     names = {name for name, _ in layers.named_parameters()}
     noisy = {node.name for node in nodes_behind_noise(joined.graph)}
     ops = [node for node in layers.graph.nodes if node.op == "call_function"]
@@ -109,10 +121,11 @@ def distil(
         return {name: w + sizes[name] * moves[name] for name, w in weights.items()}
 
     def read(rows: Tensor) -> tuple[Tensor, Tensor]:
-        read = tuple(x[rows] for x in known)
-        return as_features(functional_call(learning, fixed | moved(), read))
+        outputs = functional_call(learning, fixed | moved(), tuple(x[rows] for x in known))
+        logits, features = as_features(outputs, class_dim=places.class_dim)
+        return places.rows(logits), places.rows(features)
 
-    student = _student(layers, lesson, training.seed, "adapted")
+    student = _student(layers, lesson, training, "adapted")
     _train(student.head, read, [*moves.values()], lesson, training)
     with torch.no_grad():
         for name, weight in moved().items():
@@ -122,10 +135,10 @@ def distil(
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> Student:
     """A student whose layers are the network's as they are; only its head learns."""
-    layers = without_dropout(source, energies=True)
-    student = _student(layers, lesson, training.seed, SOURCE)
-    known = _read_all(student, lesson)
-    _train(student.head, lambda rows: tuple(x[rows] for x in known), [], lesson, training)
+    layers = without_dropout(source, energies=True, class_dim=lesson.places.class_dim)
+    student = _student(layers, lesson, training, SOURCE)
+    known, index = _read_all(student, lesson), lesson.places.index
+    _train(student.head, lambda rows: tuple(x[index(rows)] for x in known), [], lesson, training)
     return student
 
 
@@ -138,7 +151,7 @@ def fit_particles(
     is taught on each half of the kinds and tried on the other, then taught on all.
     """
     layers = spread(source, count, seed=training.seed, late=_LATE)
-    student = _student(without_dropout(layers, energies=False), lesson, training.seed, SOURCE)
+    student = _student(without_dropout(layers, energies=False), lesson, training, SOURCE)
     known, often, targets = _read_all(student, lesson), _often(lesson), _Targets.of(lesson)
     half = torch.arange(len(often)) * lesson.kinds // len(often) % 2
 
@@ -186,8 +199,8 @@ def needs_particles(source: fx.GraphModule) -> bool:
 @torch.no_grad()
 def _read_all(student: Student, lesson: Lesson) -> tuple[Tensor, ...]:
     chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
-    parts = zip(*(student.read(*chunk) for chunk in chunks), strict=True)
-    return tuple(torch.cat(each) for each in parts)
+    parts = [map(lesson.places.rows, student.read(*chunk)) for chunk in chunks]
+    return tuple(torch.cat(each) for each in zip(*parts, strict=True))
 
 
 def _weights_of(nodes: set[fx.Node]) -> set[str]:
@@ -223,19 +236,20 @@ def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _student(layers: fx.GraphModule, lesson: Lesson, seed: int, name: str) -> Student:
-    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)))
-    (width, classes), particles = (features.shape[1], logits.shape[1]), len(logits) // 2
-    with seeded(seed, 0, logits.device):
+def _student(layers: fx.GraphModule, lesson: Lesson, training: Training, name: str) -> Student:
+    dim = lesson.places.class_dim
+    logits, features = as_features(layers(*(x[:2] for x in lesson.inputs)), class_dim=dim)
+    width, classes, particles = features.shape[dim], logits.shape[dim], len(logits) // 2
+    with seeded(training.seed, 0, logits.device):
         if particles > 1:
             rows = RowsHead(width + classes, classes, HIDDEN).to(logits)
             return Student(layers, rows, name=name, particles=particles).eval()
-        head = Head(width, classes, HIDDEN).to(logits)
-    return Student(layers, head, name=name).eval()
+        head = HEADS[training.task](width, classes, HIDDEN).to(logits)
+    return Student(layers, head, name=name, class_dim=dim).eval()
 
 
 def _train(
-    head: Head | RowsHead,
+    head: Head | RowsHead | Spread,
     read: Callable[[Tensor], tuple[Tensor, ...]],
     moves: list[Tensor],
     lesson: Lesson,
@@ -243,7 +257,11 @@ def _train(
     often: Tensor | None = None,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
-    targets, often = _Targets.of(lesson), _often(lesson) if often is None else often
+    targets, loss_of = _Targets.of(lesson), _LOSSES[training.task]
+    often, size = (
+        _often(lesson) if often is None else often,
+        max(_FEWEST, _BATCH // lesson.places.count),
+    )
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
@@ -254,10 +272,11 @@ def _train(
     )
     with torch.enable_grad(), seeded(training.seed, 1, lesson.logits.device):
         for _ in training.progress(range(training.steps)):
-            rows = torch.multinomial(often, _BATCH, replacement=True)
+            rows = torch.multinomial(often, size, replacement=True)
             optimiser.zero_grad()
             for part in torch.split(rows, _AT_ONCE):
-                loss = _loss(head(*read(part)), targets.rows(part)) * (len(part) / len(rows))
+                wanted = targets.rows(lesson.places.index(part))
+                loss = loss_of(head(*read(part)), wanted) * (len(part) / len(rows))
                 loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
@@ -265,8 +284,8 @@ def _train(
 
 
 def _often(lesson: Lesson) -> Tensor:
-    """How often each row is learnt from; clean inputs, the first kind, come more often."""
-    count = len(lesson.logits)
+    """How often each input is learnt from; clean ones, the first kind, come more often."""
+    count = len(lesson.inputs[0])
     often = torch.ones(count)
     often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
     return often
@@ -285,3 +304,14 @@ def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
     )
     total = divergence / targets.noise + _MEAN * of_mean + _VAR * of_var
     return (total + _ALEATORIC * of_aleatoric).mean()
+
+
+def _spread_loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
+    floor = 1e-3 * targets.var.mean(0)
+    own, theirs = found["var"] + floor, targets.var + floor
+    of_mean = (found["mean"] - targets.mean).square() / theirs
+    of_var = theirs / own + (own / theirs).log() - 1
+    return (of_mean + of_var).mean()
+
+
+_LOSSES = {"classification": _loss, "regression": _spread_loss}

@@ -87,8 +87,9 @@ def add_guard(
         return converted.with_changes(report=replace(converted.report, notes=notes)), None
     layer = _first_layer(network, known)
     looking = _looking(network, layer)
-    measured, lowest = _measure(looking, Guard(layouts), known)
-    guard = Guard(layouts, signed=lowest < 0)
+    dim = converted.settings.class_dim
+    measured, lowest = _measure(looking, Guard(layouts, class_dim=dim), known)
+    guard = Guard(layouts, signed=lowest < 0, class_dim=dim)
     bounds = guard.learn(measured, _folds(len(known[0]), groups, seed))
     window = known[0].shape[-1] if known[0].dim() > 2 else None
     contract = make_contract(

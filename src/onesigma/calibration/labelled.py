@@ -16,6 +16,7 @@ from torch import Tensor
 from onesigma.calibration.corruption import LABEL_HOLDS
 from onesigma.calibration.teacher import corrupt
 from onesigma.converted import Converted
+from onesigma.decide.interval import fit_interval
 from onesigma.decide.temperature import Temperature, checked_labels, fit_temperature, logs
 from onesigma.decide.threshold import threshold
 from onesigma.errors import InputError
@@ -46,6 +47,8 @@ def learn_from_labels(
     if groups is not None and len(groups) != len(labels):
         raise InputError(f"groups: {len(groups)} numbers for {len(labels)} labelled inputs.")
     first = _first_half(len(labels), groups, seed)
+    if made.settings.task == "regression":
+        return _with_interval(made, inputs, labels, first, risk)
     made = made.with_abstain(None).with_temperature(None)
     heat = _temperature(made, tuple(x[first] for x in inputs), labels[first], seed)
     if heat is not None:
@@ -55,6 +58,18 @@ def learn_from_labels(
     seen = answers(made, tuple(x[~first] for x in inputs))
     theirs = None if groups is None else groups[~first]
     return made.with_abstain(threshold(seen, labels[~first], risk=risk, groups=theirs))
+
+
+def _with_interval(
+    made: Converted, inputs: tuple[Tensor, ...], values: Tensor, first: Tensor, risk: float | None
+) -> Converted:
+    if risk is None:
+        raise InputError("labelled needs risk: the share of values that may lie outside, as 0.1.")
+    seen = answers(made, inputs)
+    one = seen.mean.shape[seen.class_dim] == 1 and values.dim() == seen.mean.dim() - 1
+    values = values.unsqueeze(seen.class_dim) if one else values
+    interval = fit_interval(seen, values, first, risk)
+    return made.with_changes(settings=replace(made.settings, interval=interval))
 
 
 def _first_half(count: int, groups: Tensor | None, seed: int) -> Tensor:
@@ -87,7 +102,7 @@ def _temperature(
     part = torch.randperm(len(labels), generator=generator) % 2 == 0
     halves = [(part, ~part), (~part, part)]
     fitted = [fit_temperature(clean.probs[a], labels[a]) for a, _ in halves]
-    again = labels.repeat(len(LABEL_HOLDS))
+    again = torch.cat([labels] * len(LABEL_HOLDS))
 
     def loss(prediction: Prediction, truth: Tensor, shift: float | None) -> float:
         """On the half that each temperature was not fitted on."""

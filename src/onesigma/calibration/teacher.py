@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from onesigma.baselines.backbone import Original
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.calibration.balanced import BalancedPasses
 from onesigma.calibration.corruption import Corruption
+from onesigma.forms.places import Places
 
 # Rows at once. Few, because the activations then stay in the cache: four times faster than 256.
 _ROWS = 32
@@ -27,6 +28,8 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 class Lesson:
     """Inputs, and the logits of the original for them: (n, passes, classes).
 
+    Of a map of logits, n counts the positions of all inputs (``places``).
+
     The inputs are of one kind or several, one after the other and equally many of each. The passes
     come in groups; of the same group they may depend on each other (``calibration.balanced``).
     """
@@ -35,6 +38,7 @@ class Lesson:
     logits: Tensor
     kinds: int = 1
     groups: int | None = None  # each pass is one, unless told
+    places: Places = field(default_factory=Places)
 
     @property
     def probs(self) -> Tensor:
@@ -74,8 +78,14 @@ class Teacher:
     """
 
     def __init__(
-        self, original: Original, examples: Sequence[Tensor], *, all_noise_found: bool = False
+        self,
+        original: Original,
+        examples: Sequence[Tensor],
+        *,
+        all_noise_found: bool = False,
+        places: Places | None = None,
     ) -> None:
+        self._places = places or Places()
         own = own_network(original, examples)
         graph = None if own else with_dropout_on(original.graph, original.dropout)
         self._run = own or (lambda *inputs: graph(*inputs)[0])  # type: ignore[misc]
@@ -86,9 +96,11 @@ class Teacher:
 
         def run(*rows: Tensor) -> Tensor:
             with _QuickMasks():
-                return torch.stack([self._run(*rows) for _ in range(passes)], 1)
+                said = torch.stack([self._run(*rows) for _ in range(passes)], 1)
+            return self._places.rows_of_passes(said)
 
-        return Lesson(tuple(inputs), _in_parts(run, inputs, _ROWS, seed, progress))
+        logits = _in_parts(run, inputs, _ROWS, seed, progress)
+        return Lesson(tuple(inputs), logits, places=self._places)
 
     def teach_cheaply(self, inputs: Sequence[Tensor], seed: int, progress: Progress) -> Lesson:
         """As many passes as are cheap, of the graph if it shows all noise."""
@@ -99,10 +111,10 @@ class Teacher:
         groups = int(min(_GROUPS / max(share, 1e-6), _MOST_GROUPS))
 
         def run(*rows: Tensor) -> Tensor:
-            return balanced(*rows, groups=groups)
+            return self._places.rows_of_passes(balanced(*rows, groups=groups))
 
         logits = _in_parts(run, inputs, _ROWS // 2, seed, progress)
-        return Lesson(tuple(inputs), logits, groups=groups)
+        return Lesson(tuple(inputs), logits, groups=groups, places=self._places)
 
 
 @torch.no_grad()

@@ -88,9 +88,11 @@ class Guard(nn.Module):
 
     held_out: Tensor
 
-    def __init__(self, layouts: Sequence[Layout | None], *, signed: bool = True) -> None:
+    def __init__(
+        self, layouts: Sequence[Layout | None], *, signed: bool = True, class_dim: int = 1
+    ) -> None:
         super().__init__()
-        self.layouts, self.signed = tuple(layouts), signed
+        self.layouts, self.signed, self.class_dim = tuple(layouts), signed, class_dim
         measured = [each for each in layouts if each is not None]
         self.channels = sum(each.channels for each in measured)
         series = all(each.positions > 1 for each in measured)
@@ -112,6 +114,8 @@ class Guard(nn.Module):
     def measure(self, *tensors: Tensor) -> Measured:
         """Means of channels, what is compared by its logarithm, size of the layer, and logits."""
         *inputs, layer, logits = tensors
+        if logits.dim() > 2:  # a map of them: the average
+            logits = logits.movedim(self.class_dim, 1).flatten(2).mean(2)
         pairs = zip(self.layouts, inputs, strict=True)
         seen = [each.moments(x) for each, x in pairs if each is not None]
         # Of all inputs the variances, then the peaks, then the steps.

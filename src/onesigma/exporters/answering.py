@@ -150,11 +150,11 @@ class _Decided(nn.Module):
 
 def _trace(converted: Converted, examples: tuple[Tensor, ...], var: int) -> fx.GraphModule:
     """All that a file computes; where that is the network alone, nothing is traced again."""
-    network = converted.network
-    decides = (converted.temperature, converted.abstain, converted.settings.keep_answer)
-    if decides != (None, None, False):
+    network, settings = converted.network, converted.settings
+    decides = (settings.temperature, settings.abstain, settings.interval, settings.keep_answer)
+    if any(decides):
         decided = _Decided(converted)
-        traced = capture.export(decided, examples, dynamic=converted.settings.dynamic_batch)
+        traced = capture.export(decided, examples, dynamic=settings.dynamic_batch)
         network = capture.plain_module(traced)
     graph = fx.Graph()
     outputs = list(graph.graph_copy(network.graph, {}))  # type: ignore[arg-type]

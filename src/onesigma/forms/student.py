@@ -6,6 +6,8 @@
     probs          = softmax(m / (1 + |t|))
     aleatoric      = H(probs) / (1 + |w|)      H the entropy;  epistemic = H − aleatoric
 
+For regression there is no more than mean and var; of a map of logits each position is a row.
+
 All of it is fitted to Monte Carlo of the original (``calibration.distillation``). As the signal
 grows, m / t tends to a limit, and w grows: as under dropout, where the spread grows with the
 logits. That is a dozen small ops and no draws. It works for any layers, in two forms:
@@ -32,6 +34,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, fx, nn
 
+from onesigma.forms.places import all_rows, as_map
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.head import average
 from onesigma.prediction import OUTPUTS
@@ -40,11 +43,16 @@ aten = torch.ops.aten
 
 MAX_CHANNELS = 512
 _TINY = 1e-12  # the root of 0 has no slope
+_LAST_LAYERS = {
+    *(aten.linear.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default),
+}
 _FLATTENS = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 
 
 class Head(nn.Module):
     """From logits and features to what a prediction holds."""
+
+    task = "classification"
 
     def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
@@ -86,6 +94,8 @@ class Head(nn.Module):
 class RowsHead(nn.Module):
     """From the rows of each input to what a prediction holds; it starts as their average."""
 
+    task = "classification"
+
     def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
         self.classes = classes
@@ -107,6 +117,30 @@ class RowsHead(nn.Module):
         return {"mean": mean, "var": root * root, "log_probs": log_probs, **said._asdict()}
 
 
+class Spread(nn.Module):
+    """The head of a regression: from outputs and features to their variance."""
+
+    task = "regression"
+
+    def __init__(self, features: int, outputs: int, hidden: int) -> None:
+        super().__init__()
+        self.read = nn.Linear(features, hidden)
+        self.write = nn.Linear(outputs + features + hidden, outputs)
+        weight, bias = self.write.weight.detach(), self.write.bias.detach()
+        weight.zero_()
+        nn.init.normal_(weight[:, -hidden:], std=0.1 / hidden**0.5)
+        bias.fill_(0.3)
+        nn.init.zeros_(self.read.bias)
+
+    def forward(self, outputs: Tensor, features: Tensor) -> dict[str, Tensor]:
+        hidden = torch.relu(self.read(features))
+        root = self.write(torch.cat([outputs, features, hidden], 1))
+        return {"mean": outputs, "var": root * root}
+
+
+HEADS: dict[str, type[Head | Spread]] = {each.task: each for each in (Head, Spread)}
+
+
 class Student(nn.Module):
     """Layers with a head: what a converted network computes, by the same names.
 
@@ -115,26 +149,40 @@ class Student(nn.Module):
     """
 
     def __init__(
-        self, layers: fx.GraphModule, head: Head | RowsHead, *, name: str, particles: int = 0
+        self,
+        layers: fx.GraphModule,
+        head: Head | RowsHead | Spread,
+        *,
+        name: str,
+        particles: int = 0,
+        class_dim: int = 1,
     ) -> None:
         super().__init__()
-        self.name, self.head, self.particles = name, head, particles
+        self.name, self.head, self.particles, self.class_dim = name, head, particles, class_dim
         self.learnt = 1.0
         self.add_module(name, layers)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        fields = self.head(*self.read(*inputs))
-        return tuple(fields[name] for name in OUTPUTS["classification"])
+        read, dim = self.read(*inputs), self.class_dim
+        rows = read if self.particles else tuple(all_rows(each, dim) for each in read)
+        fields = self.head(*rows)
+        return tuple(as_map(fields[name], read[0], dim) for name in OUTPUTS[self.head.task])
 
     def read(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """What the head takes: the logits, the features that it reads, and so on."""
-        read = as_features(self.get_submodule(self.name)(*inputs))
+        outputs = self.get_submodule(self.name)(*inputs)
+        read = as_features(outputs, class_dim=self.class_dim)
         return join_rows(*read, self.particles) if self.particles else read
 
 
-def as_features(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The logits, and what the head reads: rows as they are, the energies of all else."""
+def as_features(outputs: Sequence[Tensor], *, class_dim: int = 1) -> tuple[Tensor, Tensor]:
+    """The logits, and what the head reads: rows as they are, the energies of all else.
+
+    Of a map of logits it is what has the same positions.
+    """
     logits, *read = outputs
+    if logits.dim() > 2:
+        return logits, torch.cat(list(read), class_dim)
     flat = [h for h in read if h.dim() == 2]
     for rank in sorted({h.dim() for h in read if h.dim() > 2}):
         squares = [h * h for h in read if h.dim() == rank]
@@ -161,7 +209,9 @@ def _pooled(h: Tensor, *, keepdim: bool) -> Tensor:
     return h.mean(list(range(2, h.dim())), keepdim=keepdim)
 
 
-def without_dropout(source: fx.GraphModule, *, energies: bool) -> fx.GraphModule:
+def without_dropout(
+    source: fx.GraphModule, *, energies: bool, class_dim: int = 1
+) -> fx.GraphModule:
     """The network on the same weights, without its dropout.
 
     It returns the logits, then what its last linear layer reads, then, for ``energies``, what each
@@ -176,7 +226,12 @@ def without_dropout(source: fx.GraphModule, *, energies: bool) -> fx.GraphModule
     output = plain.graph.output_node()
     logits: fx.Node = output.args[0][0]  # type: ignore[index, assignment]
     read = dict.fromkeys([_read_by(logits), *(dropped if energies else [])])
-    output.args = ((logits, *(n for n in read if _is_readable(n) or n is logits)),)
+    if len(_shape(logits)) > 2:
+        places = _positions(logits, class_dim)
+        found = [n for n in read if n is not logits and _positions(n, class_dim) == places]
+        output.args = ((logits, *(found or [logits])),)
+    else:
+        output.args = ((logits, *(n for n in read if _is_readable(n) or n is logits)),)
     plain.graph.eliminate_dead_code()
     plain.recompile()
     return plain
@@ -187,7 +242,7 @@ def _read_by(logits: fx.Node) -> fx.Node:
 
     A long row that was flattened is read before it was: the energy of each channel.
     """
-    if logits.target is not aten.linear.default:
+    if logits.target not in _LAST_LAYERS:
         return logits
     row: fx.Node = logits.args[0]  # type: ignore[assignment]
     while not _is_readable(row) and row.target in _FLATTENS:
@@ -197,5 +252,15 @@ def _read_by(logits: fx.Node) -> fx.Node:
 
 def _is_readable(node: fx.Node) -> bool:
     """Whether it has a batch, and not too many channels: they would be most of what is weighed."""
-    shape = node.meta["val"].shape
+    shape = _shape(node)
     return len(shape) > 1 and shape[1] <= MAX_CHANNELS
+
+
+def _positions(node: fx.Node, class_dim: int) -> list[str]:
+    """The shape besides the channels. As texts, because the batch is a symbol."""
+    return [str(n) for place, n in enumerate(_shape(node)) if place != class_dim]
+
+
+def _shape(node: fx.Node) -> torch.Size:
+    shape: torch.Size = node.meta["val"].shape
+    return shape

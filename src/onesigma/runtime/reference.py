@@ -101,7 +101,7 @@ class Reference:
 
 
 def read(prediction: Any) -> dict[str, Values]:
-    """Novelty, entropy and abstentions, those that there are, as arrays of one number per input."""
+    """Novelty, entropy and abstentions, those that there are: one number per input."""
     found = {}
     for name in ("novelty", "entropy", "act"):
         value = getattr(prediction, name, None)
@@ -109,12 +109,9 @@ def read(prediction: Any) -> dict[str, Values]:
             continue
         if hasattr(value, "detach"):  # a tensor, of any device and dtype
             value = value.detach().cpu().double()
-        found[name] = np.asarray(value, dtype=np.float64)
-        if found[name].ndim != 1:
-            raise InputError(
-                f"A monitor takes one number per input, but {name} has shape {found[name].shape}: "
-                "positions of one input are not independent. Reduce them to one answer first."
-            )
+        each = np.asarray(value, dtype=np.float64)
+        # Positions of one input are not independent: a map counts as one number.
+        found[name] = each if each.ndim == 1 else each.reshape(len(each), -1).mean(1)
     if len({len(value) for value in found.values()}) != 1:
         raise InputError("A monitor takes novelty, entropy or act, of the same length each.")
     if "act" in found:

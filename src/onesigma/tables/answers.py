@@ -44,7 +44,7 @@ def tabulate(
         InputError: there are more or fewer names than classes.
     """
     if prediction.probs is None:
-        return _tabulate_regression(prediction)
+        return _tabulate_regression(prediction, contract)
     if prediction.probs.ndim != 2:
         raise ModelError(
             f"The model answers a sample with {prediction.probs.shape[1:]} probabilities: "
@@ -78,12 +78,19 @@ def _words(words: Sequence[str]) -> npt.NDArray[np.object_]:
     return np.array(words, dtype=object)
 
 
-def _tabulate_regression(prediction: Prediction) -> Table:
+def _tabulate_regression(prediction: Prediction, contract: Contract | None) -> Table:
     mean, std = (values.reshape(len(values), -1) for values in (prediction.mean, prediction.std))
     table: Table = {}
     for i in range(mean.shape[1]):
         suffix = f"_{i}" if mean.shape[1] > 1 else ""
         table[f"mean{suffix}"], table[f"std{suffix}"] = mean[:, i], std[:, i]
+        for name in ("low", "high"):
+            if (bound := getattr(prediction, name)) is not None:
+                table[f"{name}{suffix}"] = bound.reshape(mean.shape)[:, i]
+    if prediction.novelty is not None:
+        table["novelty"] = prediction.novelty
+    if contract is not None and prediction.contract is not None:
+        table["odd"] = _words(contract.explain(prediction))
     return table
 
 
