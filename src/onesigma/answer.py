@@ -31,6 +31,8 @@ class Answer(Generic[Array]):
         novelty: the share of known inputs that are as odd as this one: 0.01 is one in a hundred.
             It spots foreign and broken input.
         act: whether to act on the answer, where the model carries an abstain rule.
+        exit: which exit gave the answer, where the model has some (``early_exit``); the last number
+            is that of the whole network.
         class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.
     """
 
@@ -44,6 +46,7 @@ class Answer(Generic[Array]):
     contract: Array | None = None
     novelty: Array | None = None
     act: Array | None = None
+    exit: Array | None = None
     class_dim: int = field(default=1, kw_only=True)
 
     def arrays(self) -> dict[str, Array]:

@@ -31,6 +31,7 @@ from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
 from onesigma.graph.particles import spread
 from onesigma.graph.split import crossing, has_rows, last_dropout, nodes_behind_noise, split
+from onesigma.prediction import Prediction
 from onesigma.rules.dropout import RATE_ARGUMENT
 
 HIDDEN = 32
@@ -50,10 +51,10 @@ class Training:
 
 
 @dataclass(frozen=True)
-class _Targets:
+class Targets:
     """What Monte Carlo says of each input; ``noise`` is the N of the loss.
 
-    ``floor`` is added to all variances, so that none is nearly 0.
+    ``floor`` is added to all variances, so that none is nearly 0. ``kinds`` is that of a lesson.
     """
 
     probs: Tensor
@@ -62,16 +63,33 @@ class _Targets:
     aleatoric: Tensor
     noise: Tensor
     floor: Tensor
+    kinds: int
 
     @staticmethod
-    def of(lesson: Lesson) -> _Targets:
-        logits, noise = lesson.logits, lesson.noise.clamp(min=1e-9)
-        var = lesson.var
-        floor = 1e-3 * var.mean() + 1e-12
-        return _Targets(lesson.probs, logits.mean(1), var + floor, lesson.aleatoric, noise, floor)
+    def of(lesson: Lesson) -> Targets:
+        means = (lesson.probs, lesson.logits.mean(1))
+        return Targets._of(*means, lesson.var, lesson.aleatoric, lesson.noise, lesson.kinds)
 
-    def rows(self, index: Tensor) -> _Targets:
-        parts = {name: part for name, part in vars(self).items() if part.dim()}
+    @staticmethod
+    def said_by(network: Prediction, kinds: int) -> Targets:
+        """What a fitted network says in the place of Monte Carlo; N is then the epistemic part."""
+        assert network.probs is not None
+        assert network.aleatoric is not None
+        assert network.epistemic is not None
+        each = network.epistemic.reshape(kinds, -1).mean(1)
+        noise = each.repeat_interleave(len(network.probs) // kinds)
+        said = (network.probs, network.mean, network.var, network.aleatoric)
+        return Targets._of(*said, noise, kinds)
+
+    @staticmethod
+    def _of(
+        probs: Tensor, mean: Tensor, var: Tensor, aleatoric: Tensor, noise: Tensor, kinds: int
+    ) -> Targets:
+        floor = 1e-3 * var.mean() + 1e-12
+        return Targets(probs, mean, var + floor, aleatoric, noise.clamp(min=1e-9), floor, kinds)
+
+    def rows(self, index: Tensor) -> Targets:
+        parts = {name: part for name, part in vars(self).items() if name not in ("floor", "kinds")}
         return replace(self, **{name: part[index] for name, part in parts.items()})
 
 
@@ -110,7 +128,7 @@ def distil(
         return as_features(functional_call(learning, fixed | moved(), read))
 
     student = _student(layers, lesson, training.seed, "adapted")
-    _train(student.head, read, [*moves.values()], lesson, training)
+    teach_head(student.head, read, [*moves.values()], Targets.of(lesson), training)
     with torch.no_grad():
         for name, weight in moved().items():
             weights[name].copy_(weight)
@@ -148,7 +166,8 @@ def _fit_head(
         chunks = zip(*(torch.split(x, _BATCH) for x in lesson.inputs), strict=True)
         parts = [student.read(*chunk) for chunk in chunks]
     logits, features = (torch.cat(each) for each in zip(*parts, strict=True))
-    _train(student.head, lambda rows: (logits[rows], features[rows]), [], lesson, training)
+    targets = Targets.of(lesson)
+    teach_head(student.head, lambda rows: (logits[rows], features[rows]), [], targets, training)
     return student
 
 
@@ -194,15 +213,14 @@ def _student(
     return Student(layers, head, name=name, particles=particles).eval()
 
 
-def _train(
+def teach_head(
     head: Head,
     read: Callable[[Tensor], tuple[Tensor, Tensor]],
     moves: list[Tensor],
-    lesson: Lesson,
+    targets: Targets,
     training: Training,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
-    targets = _Targets.of(lesson)
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
@@ -211,8 +229,8 @@ def _train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, _RATE, total_steps=training.steps, pct_start=0.2
     )
-    with torch.enable_grad(), seeded(training.seed, 1, lesson.logits.device):
-        for rows in _batches(lesson, training):
+    with torch.enable_grad(), seeded(training.seed, 1, targets.probs.device):
+        for rows in _batches(targets, training):
             optimiser.zero_grad()
             for part in torch.split(rows, _AT_ONCE):
                 loss = _loss(head(*read(part)), targets.rows(part)) * (len(part) / len(rows))
@@ -222,16 +240,16 @@ def _train(
     head.requires_grad_(False)
 
 
-def _batches(lesson: Lesson, training: Training) -> Iterator[Tensor]:
+def _batches(targets: Targets, training: Training) -> Iterator[Tensor]:
     """Rows to learn from at each step; clean inputs, the first kind, come more often."""
-    count = len(lesson.logits)
+    count = len(targets.probs)
     often = torch.ones(count)
-    often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
+    often[: count // targets.kinds] = max(1.0, _CLEAN * targets.kinds)
     for _ in training.progress(range(training.steps)):
         yield torch.multinomial(often, _BATCH, replacement=True)
 
 
-def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
+def _loss(found: dict[str, Tensor], targets: Targets) -> Tensor:
     divergence = F.kl_div(found["log_probs"], targets.probs, reduction="none").sum(-1)
     var = found["var"] + targets.floor
     own, theirs = var.sum(1), targets.var.sum(1)
