@@ -23,6 +23,7 @@ if _TYPE_CHECKING:
     from onesigma.calibration.choice import calibrate as calibrate
     from onesigma.calibration.comparison import Audit as Audit
     from onesigma.calibration.comparison import audit as audit
+    from onesigma.calibration.exits import early_exit as early_exit
     from onesigma.conversion import convert as convert
     from onesigma.converted import Converted as Converted
     from onesigma.decide.monitor import Monitor as Monitor
@@ -32,6 +33,7 @@ if _TYPE_CHECKING:
     from onesigma.decide.threshold import threshold as threshold
     from onesigma.exporters.targets import export as export
     from onesigma.fitting import fit as fit
+    from onesigma.forms.exits import EarlyExit as EarlyExit
     from onesigma.importers.keras_files import read_keras as read_keras
     from onesigma.importers.onnx.read import read_onnx as read_onnx
     from onesigma.prediction import Prediction as Prediction
@@ -50,6 +52,7 @@ _HOMES = {
     "Assumption": "rules",
     "Audit": "calibration.comparison",
     "Converted": "converted",
+    "EarlyExit": "forms.exits",
     "Ensemble": "baselines.ensemble",
     "Gaussian": "values.gaussian",
     "McDropout": "baselines.mc_dropout",
@@ -61,6 +64,7 @@ _HOMES = {
     "audit": "calibration.comparison",
     "calibrate": "calibration.choice",
     "convert": "conversion",
+    "early_exit": "calibration.exits",
     "ensemble": "baselines.ensemble",
     "export": "exporters.targets",
     "fit": "fitting",

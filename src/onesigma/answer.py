@@ -32,6 +32,8 @@ class Answer(Generic[Array]):
             It spots foreign and broken input.
         act: whether to act on the answer, where the model carries an abstain rule.
         low, high: of a regression, between which the true value lies, where ``fit`` had labels.
+        exit: which exit gave the answer, where the model has some (``early_exit``); the last number
+            is that of the whole network.
         class_dim: the dimension of the classes in ``mean``, ``var`` and the probabilities.
     """
 
@@ -47,6 +49,7 @@ class Answer(Generic[Array]):
     act: Array | None = None
     low: Array | None = None
     high: Array | None = None
+    exit: Array | None = None
     class_dim: int = field(default=1, kw_only=True)
 
     def arrays(self) -> dict[str, Array]:

@@ -54,6 +54,11 @@ class Prediction(Answer[Tensor]):
         arrays = {name: value.detach().cpu() for name, value in self.arrays().items()}
         return Prediction(**arrays, class_dim=self.class_dim)
 
+    def take(self, rows: Tensor) -> Prediction:
+        """Some of the inputs: a mask, or their numbers."""
+        arrays = {name: value[rows] for name, value in self.arrays().items()}
+        return Prediction(**arrays, class_dim=self.class_dim)
+
     @staticmethod
     def cat(predictions: Sequence[Prediction]) -> Prediction:
         """Join the predictions of several batches."""

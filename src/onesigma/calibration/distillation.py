@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.teacher import Lesson, Progress
 from onesigma.converted import SOURCE
+from onesigma.forms.places import Places
 from onesigma.forms.student import (
     HEADS,
     Head,
@@ -41,6 +42,7 @@ from onesigma.graph.capture import is_site, shared_copy
 from onesigma.graph.join_norms import join_norms
 from onesigma.graph.particles import spread
 from onesigma.graph.split import crossing, has_rows, last_dropout, nodes_behind_noise, split
+from onesigma.prediction import Prediction
 from onesigma.rules.dropout import RATE_ARGUMENT
 
 HIDDEN = 32
@@ -64,10 +66,11 @@ class Training:
 
 
 @dataclass(frozen=True)
-class _Targets:
+class Targets:
     """What Monte Carlo says of each input; ``noise`` is the N of the loss.
 
-    ``floor`` is added to all variances, so that none is nearly 0.
+    ``floor`` is added to all variances, so that none is nearly 0. ``kinds`` and ``places`` are
+    those of a lesson.
     """
 
     probs: Tensor
@@ -76,17 +79,49 @@ class _Targets:
     aleatoric: Tensor
     noise: Tensor
     floor: Tensor
+    kinds: int
+    places: Places
 
     @staticmethod
-    def of(lesson: Lesson) -> _Targets:
-        logits, noise = lesson.logits, lesson.noise.clamp(min=1e-9)
-        var = lesson.var
-        floor = 1e-3 * var.mean() + 1e-12
-        return _Targets(lesson.probs, logits.mean(1), var + floor, lesson.aleatoric, noise, floor)
+    def of(lesson: Lesson) -> Targets:
+        said = (lesson.probs, lesson.logits.mean(1), lesson.var, lesson.aleatoric)
+        return Targets._of(*said, lesson.noise, lesson.kinds, lesson.places)
 
-    def rows(self, index: Tensor) -> _Targets:
-        parts = {name: part for name, part in vars(self).items() if part.dim()}
-        return replace(self, **{name: part[index] for name, part in parts.items()})
+    @staticmethod
+    def said_by(network: Prediction, kinds: int) -> Targets:
+        """What a fitted network says in the place of Monte Carlo; N is then the epistemic part."""
+        assert network.probs is not None
+        assert network.aleatoric is not None
+        assert network.epistemic is not None
+        each = network.epistemic.reshape(kinds, -1).mean(1)
+        noise = each.repeat_interleave(len(network.probs) // kinds)
+        said = (network.probs, network.mean, network.var, network.aleatoric)
+        return Targets._of(*said, noise, kinds, Places())
+
+    @staticmethod
+    def _of(
+        probs: Tensor,
+        mean: Tensor,
+        var: Tensor,
+        aleatoric: Tensor,
+        noise: Tensor,
+        kinds: int,
+        places: Places,
+    ) -> Targets:
+        floor, noise = 1e-3 * var.mean() + 1e-12, noise.clamp(min=1e-9)
+        return Targets(probs, mean, var + floor, aleatoric, noise, floor, kinds, places)
+
+    def rows(self, index: Tensor) -> Targets:
+        names = ("probs", "mean", "var", "aleatoric", "noise")
+        return replace(self, **{name: getattr(self, name)[index] for name in names})
+
+    @property
+    def often(self) -> Tensor:
+        """How often each input is learnt from; clean ones, the first kind, come more often."""
+        count = len(self.probs) // self.places.count
+        often = torch.ones(count)
+        often[: count // self.kinds] = max(1.0, _CLEAN * self.kinds)
+        return often
 
 
 def distil(
@@ -126,7 +161,7 @@ def distil(
         return places.rows(logits), places.rows(features)
 
     student = _student(layers, lesson, training, "adapted")
-    _train(student.head, read, [*moves.values()], lesson, training)
+    teach_head(student.head, read, [*moves.values()], Targets.of(lesson), training)
     with torch.no_grad():
         for name, weight in moved().items():
             weights[name].copy_(weight)
@@ -137,8 +172,12 @@ def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> St
     """A student whose layers are the network's as they are; only its head learns."""
     layers = without_dropout(source, energies=True, class_dim=lesson.places.class_dim)
     student = _student(layers, lesson, training, SOURCE)
-    known, index = _read_all(student, lesson), lesson.places.index
-    _train(student.head, lambda rows: tuple(x[index(rows)] for x in known), [], lesson, training)
+    known, targets = _read_all(student, lesson), Targets.of(lesson)
+
+    def read(rows: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x[targets.places.index(rows)] for x in known)
+
+    teach_head(student.head, read, [], targets, training)
     return student
 
 
@@ -152,12 +191,13 @@ def fit_particles(
     """
     layers = spread(source, count, seed=training.seed, late=_LATE)
     student = _student(without_dropout(layers, energies=False), lesson, training, SOURCE)
-    known, often, targets = _read_all(student, lesson), _often(lesson), _Targets.of(lesson)
+    known, targets = _read_all(student, lesson), Targets.of(lesson)
+    often = targets.often
     half = torch.arange(len(often)) * lesson.kinds // len(often) % 2
 
     def taught(often: Tensor) -> RowsHead:
         head = copy.deepcopy(student.head)
-        _train(head, lambda rows: tuple(x[rows] for x in known), [], lesson, training, often)
+        teach_head(head, lambda rows: tuple(x[rows] for x in known), [], targets, training, often)
         assert isinstance(head, RowsHead)
         return head
 
@@ -182,7 +222,7 @@ def _weaker(head: RowsHead, share: float) -> RowsHead:
 
 
 @torch.no_grad()
-def _distance(head: RowsHead, known: Sequence[Tensor], targets: _Targets, rows: Tensor) -> float:
+def _distance(head: RowsHead, known: Sequence[Tensor], targets: Targets, rows: Tensor) -> float:
     """To Monte Carlo, on these rows: the KL in units of one pass."""
     wanted, found = targets.rows(rows), head(*(x[rows] for x in known))
     divergence = F.kl_div(found["log_probs"], wanted.probs, reduction="none").sum(-1)
@@ -248,20 +288,18 @@ def _student(layers: fx.GraphModule, lesson: Lesson, training: Training, name: s
     return Student(layers, head, name=name, class_dim=dim).eval()
 
 
-def _train(
+def teach_head(
     head: Head | RowsHead | Spread,
     read: Callable[[Tensor], tuple[Tensor, ...]],
     moves: list[Tensor],
-    lesson: Lesson,
+    targets: Targets,
     training: Training,
     often: Tensor | None = None,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
-    targets, loss_of = _Targets.of(lesson), _LOSSES[training.task]
-    often, size = (
-        _often(lesson) if often is None else often,
-        max(_FEWEST, _BATCH // lesson.places.count),
-    )
+    loss_of = _LOSSES[training.task]
+    often = targets.often if often is None else often
+    size = max(_FEWEST, _BATCH // targets.places.count)
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
@@ -270,12 +308,12 @@ def _train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, _RATE, total_steps=training.steps, pct_start=0.2
     )
-    with torch.enable_grad(), seeded(training.seed, 1, lesson.logits.device):
+    with torch.enable_grad(), seeded(training.seed, 1, targets.probs.device):
         for _ in training.progress(range(training.steps)):
             rows = torch.multinomial(often, size, replacement=True)
             optimiser.zero_grad()
             for part in torch.split(rows, _AT_ONCE):
-                wanted = targets.rows(lesson.places.index(part))
+                wanted = targets.rows(targets.places.index(part))
                 loss = loss_of(head(*read(part)), wanted) * (len(part) / len(rows))
                 loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -283,15 +321,7 @@ def _train(
     head.requires_grad_(False)
 
 
-def _often(lesson: Lesson) -> Tensor:
-    """How often each input is learnt from; clean ones, the first kind, come more often."""
-    count = len(lesson.inputs[0])
-    often = torch.ones(count)
-    often[: count // lesson.kinds] = max(1.0, _CLEAN * lesson.kinds)
-    return often
-
-
-def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
+def _loss(found: dict[str, Tensor], targets: Targets) -> Tensor:
     divergence = F.kl_div(found["log_probs"], targets.probs, reduction="none").sum(-1)
     var = found["var"] + targets.floor
     own, theirs = var.sum(1), targets.var.sum(1)
@@ -306,7 +336,7 @@ def _loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
     return (total + _ALEATORIC * of_aleatoric).mean()
 
 
-def _spread_loss(found: dict[str, Tensor], targets: _Targets) -> Tensor:
+def _spread_loss(found: dict[str, Tensor], targets: Targets) -> Tensor:
     floor = 1e-3 * targets.var.mean(0)
     own, theirs = found["var"] + floor, targets.var + floor
     of_mean = (found["mean"] - targets.mean).square() / theirs

@@ -38,15 +38,8 @@ def learn_from_labels(
     seed: int = 0,
 ) -> Converted:
     """The network with a temperature, if that helps, and with a rule, if there is a ``risk``."""
-    inputs, labels = tuple(made.check_inputs(labelled[0])), torch.as_tensor(labelled[1])
-    if len(labels) != len(inputs[0]) or len(labels) < FEWEST:
-        raise InputError(
-            f"labelled: {len(inputs[0])} inputs and {len(labels)} labels. Give a label for each "
-            f"input, and at least {FEWEST} of them."
-        )
-    if groups is not None and len(groups) != len(labels):
-        raise InputError(f"groups: {len(groups)} numbers for {len(labels)} labelled inputs.")
-    first = _first_half(len(labels), groups, seed)
+    inputs, labels = checked_labelled(made, labelled, groups)
+    first = first_half(len(labels), groups, seed)
     if made.settings.task == "regression":
         return _with_interval(made, inputs, labels, first, risk)
     made = made.with_abstain(None).with_temperature(None)
@@ -72,7 +65,22 @@ def _with_interval(
     return made.with_changes(settings=replace(made.settings, interval=interval))
 
 
-def _first_half(count: int, groups: Tensor | None, seed: int) -> Tensor:
+def checked_labelled(
+    made: Converted, labelled: Labelled, groups: Tensor | None
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The inputs and their labels, if there are enough and one group for each."""
+    inputs, labels = tuple(made.check_inputs(labelled[0])), torch.as_tensor(labelled[1])
+    if len(labels) != len(inputs[0]) or len(labels) < FEWEST:
+        raise InputError(
+            f"labelled: {len(inputs[0])} inputs and {len(labels)} labels. Give a label for each "
+            f"input, and at least {FEWEST} of them."
+        )
+    if groups is not None and len(groups) != len(labels):
+        raise InputError(f"groups: {len(groups)} numbers for {len(labels)} labelled inputs.")
+    return inputs, labels
+
+
+def first_half(count: int, groups: Tensor | None, seed: int) -> Tensor:
     """A mask of about half of the rows; nobody is in both halves."""
     names = torch.arange(count) if groups is None else torch.as_tensor(groups)
     each = sorted({*names.tolist()})
@@ -110,7 +118,7 @@ def _temperature(
         for (_, b), heat in zip(halves, fitted, strict=True):
             chosen = Temperature(1.0) if shift is None else replace(heat, shift=shift)
             rows = b.repeat(times)
-            total += nll(chosen.apply(_rows(prediction, rows)), truth[rows])
+            total += nll(chosen.apply(prediction.take(rows)), truth[rows])
         return total / 2
 
     allowed = loss(clean, labels, None) + _WORSE
@@ -127,11 +135,6 @@ def _temperature(
     if gain <= 0 and loss(clean, labels, best) >= loss(clean, labels, None):
         return None
     return replace(fit_temperature(clean.probs, labels), shift=best)
-
-
-def _rows(prediction: Prediction, rows: Tensor) -> Prediction:
-    arrays = {name: value[rows] for name, value in prediction.arrays().items()}
-    return Prediction(**arrays, class_dim=prediction.class_dim)
 
 
 def nll(prediction: Prediction, labels: Tensor) -> float:

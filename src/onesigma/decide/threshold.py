@@ -221,7 +221,7 @@ def threshold(
             f"threshold takes one label per input, but scores have shape {tuple(values.shape)}: "
             "positions of one input are not independent examples. Reduce them to one answer first."
         )
-    people = _numbered(groups, len(values), conditional)
+    people = numbered(groups, len(values), conditional)
     rule = AbstainRule(
         *(score, -math.inf, risk, delta if conditional else None, len(values), 0.0, 0.0),
         novelty=None if prediction.novelty is None else NOVEL,
@@ -240,7 +240,9 @@ def threshold(
     return replace(rule, coverage=float(acted.double().mean()), observed_risk=mistaken / of)
 
 
-def _numbered(groups: Tensor | None, count: int, conditional: bool) -> npt.NDArray[np.intp] | None:
+def numbered(
+    groups: Tensor | None, count: int, conditional: bool = False
+) -> npt.NDArray[np.intp] | None:
     """The group of each example, numbered from 0."""
     if groups is None:
         return None
@@ -259,6 +261,11 @@ def _find_cut(
         cut = over_people(scores, wrong, rule.risk, people)
     else:
         cut = joint(scores, wrong, rule.risk)
+    return capped(cut, scores)
+
+
+def capped(cut: float, scores: Scores) -> float:
+    """At most the 99 % quantile of the scores."""
     finite = scores[np.isfinite(scores)]
     cap = float(np.quantile(finite, _CAP, method="higher")) if len(finite) else 0.0
     return min(cut, 1.001 * cap + 1e-6)  # with room for the rounding of another runtime
@@ -273,10 +280,10 @@ def joint(scores: Scores, wrong: Flags, risk: float) -> float:
     mistakes = np.sort(scores[wrong])
     if len(mistakes) <= allowed:
         return math.inf
-    return _in_gap(scores, float(mistakes[allowed]))
+    return in_gap(scores, float(mistakes[allowed]))
 
 
-def _in_gap(scores: Scores, cut: float) -> float:
+def in_gap(scores: Scores, cut: float) -> float:
     """A threshold below ``cut`` that decides alike; −∞ if no score is below it.
 
     Any smaller threshold keeps the promise too; in the middle of the gap another runtime's
@@ -300,7 +307,7 @@ def over_people(scores: Scores, wrong: Flags, risk: float, people: npt.NDArray[n
         drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
         means = losses[:, drawn].mean(2)
         kept = np.quantile(means, _CONFIDENCE, axis=1) <= risk
-    return _in_gap(scores, float(cuts[kept].max())) if kept.any() else -math.inf
+    return in_gap(scores, float(cuts[kept].max())) if kept.any() else -math.inf
 
 
 def selective(scores: Scores, wrong: Flags, risk: float, delta: float) -> float:

@@ -1,8 +1,8 @@
-"""Split: what no noise reaches, and the rest, as two graphs on the same weights."""
+"""Split: a graph as several on the same weights, such as what no noise reaches, and the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, fx
@@ -58,19 +58,30 @@ def split(module: fx.GraphModule, behind: set[fx.Node]) -> tuple[fx.GraphModule,
     graph = module.graph
     if not all(map(has_rows, crossing(graph, behind))):
         behind = {n for n in graph.nodes if n.op == "call_function"}
-    first, second = fx.Graph(), fx.Graph()
-    cut = crossing(graph, behind)
-    before: dict[fx.Node, fx.Node] = {}
-    after = {node: second.placeholder(node.name) for node in cut}
-    for node in graph.nodes:
-        if node.op == "output":
-            first.output(tuple(before[n] for n in cut))
-            second.node_copy(node, after.__getitem__)
-            continue
-        if node.op == "get_attr" or node in behind:
-            after[node] = second.node_copy(node, after.__getitem__)
-        if node not in behind:
-            before[node] = first.node_copy(node, before.__getitem__)
-    for part in (first, second):
-        part.eliminate_dead_code()
-    return fx.GraphModule(module, first), fx.GraphModule(module, second)
+    first, second = cut(module, [behind])
+    return first, second
+
+
+def cut(module: fx.GraphModule, parts: Sequence[set[fx.Node]]) -> list[fx.GraphModule]:
+    """One graph after the other on the same weights: each takes what the one before it returns.
+
+    ``parts`` are the nodes behind each cut, those of the first cut first. Names are kept.
+    """
+    graph = module.graph
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    every = {node for node in graph.nodes if node.op == "call_function"}
+    taken = [inputs, *(crossing(graph, behind) for behind in parts)]
+    pieces = list[fx.GraphModule]()
+    for given, here, later in zip(taken, [every, *parts], [*parts, set()], strict=True):
+        piece = fx.Graph()
+        copies = {node: piece.placeholder(node.name) for node in given}
+        for node in graph.nodes:
+            if node.op == "get_attr" or (node in here and node not in later):
+                copies[node] = piece.node_copy(node, copies.__getitem__)
+        if later:
+            piece.output(tuple(copies[node] for node in taken[len(pieces) + 1]))
+        else:
+            piece.node_copy(graph.output_node(), copies.__getitem__)
+        piece.eliminate_dead_code()
+        pieces.append(fx.GraphModule(module, piece))
+    return pieces

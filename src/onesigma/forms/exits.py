@@ -1,0 +1,129 @@
+"""Exits: a fitted network in pieces, with small heads between them that may answer already.
+
+A piece takes what the one before it computed, and returns what the next one needs and what its
+exit says. The last one says what the whole network says, bit for bit if no input has left.
+
+    f = means over positions of all that the next layer reads,   z = W f + b
+    mean … epistemic  as the student's head makes them of z and f
+    novelty           the guard's own, with z in the place of the network's logits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, fx, nn
+
+from onesigma.converted import Converted
+from onesigma.decide.early_exit import ExitRule
+from onesigma.errors import InputError
+from onesigma.forms.student import Head
+from onesigma.graph.eager import quicken
+from onesigma.prediction import GUARDED, OUTPUTS, Prediction, hide_rows
+
+FIELDS = OUTPUTS["classification"]
+
+
+class ExitHead(nn.Module):
+    """What an exit says of the tensors at its place."""
+
+    def __init__(self, features: int, classes: int, hidden: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(features, classes)
+        self.head = Head(features, classes, hidden)
+
+    def forward(self, *live: Tensor) -> tuple[Tensor, ...]:
+        features = means(live)
+        said = self.head(self.last(features), features)
+        return tuple(said[name] for name in FIELDS)
+
+
+def means(live: Sequence[Tensor]) -> Tensor:
+    """Of each channel over its positions, side by side."""
+    flat = [h if h.dim() == 2 else h.mean(list(range(2, h.dim()))) for h in live]
+    return torch.cat(flat, 1) if len(flat) > 1 else flat[0]
+
+
+class EarlyExit(nn.Module):
+    """A fitted model that answers as soon as it is sure enough; made by ``early_exit``.
+
+    Attributes:
+        whole: the model without exits.
+        segments: its network in pieces.
+        rule: when an input leaves.
+        costs: for each exit, and last for the whole network with its exits, the multiply-adds until
+            then, as a share of those of the network without exits.
+    """
+
+    def __init__(
+        self,
+        whole: Converted,
+        segments: Sequence[fx.GraphModule],
+        rule: ExitRule,
+        costs: Sequence[float],
+    ) -> None:
+        super().__init__()
+        if len(segments) != len(costs) or not all(0 < cost < 100 for cost in costs):
+            raise InputError("Exits need a cost for each segment, as a share of the network's.")
+        for segment in segments:
+            quicken(segment)
+        self.whole, self.segments = whole, nn.ModuleList(segments)
+        self.rule, self.costs = rule, tuple(costs)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What each segment returns last."""
+        return FIELDS + (GUARDED if self.whole.settings.contract else ())
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Prediction:
+        """As the whole model; ``exit`` says which exit answered. Rows that left cost no more."""
+        checked = self.whole.check_inputs(named or inputs)
+        live: Sequence[Tensor] = checked
+        rows = torch.arange(len(checked[0]), device=checked[0].device)
+        found, order = list[Prediction](), list[Tensor]()
+        for place, segment in enumerate(self.segments):
+            live, said = self.say(segment(*live), checked)
+            last = place == len(self.segments) - 1
+            leaves = torch.ones_like(rows, dtype=torch.bool) if last else self.rule(said)
+            if bool(leaves.any()):
+                found.append(_at(said.take(leaves), place))
+                order.append(rows[leaves])
+                rows = rows[~leaves]
+                live, checked = ([x[~leaves] for x in each] for each in (live, checked))
+            if not len(rows):
+                break
+        return Prediction.cat(found).take(torch.cat(order).argsort())
+
+    def say(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> tuple[Sequence[Tensor], Prediction]:
+        """What a segment returns: what the next one takes, and the answer of its exit."""
+        live, fields = outputs[: -len(self.fields)], outputs[-len(self.fields) :]
+        said = self.whole.name_outputs(fields)
+        return live, self.whole.decide(hide_rows(said, inputs))
+
+    @torch.no_grad()
+    def answers(self, *inputs: Tensor) -> list[Prediction]:
+        """What every exit says of every input, the whole network last."""
+        checked = self.whole.check_inputs(inputs)
+        live, found = list[Tensor](checked), list[Prediction]()
+        for place, segment in enumerate(self.segments):
+            outputs, said = self.say(segment(*live), checked)
+            live = list(outputs)
+            found.append(_at(said, place))
+        return found
+
+    def cost(self, prediction: Prediction) -> Tensor:
+        """For each input the multiply-adds spent, as a share of the network's without exits."""
+        if prediction.exit is None:
+            raise InputError("The prediction has no exits: ask the model of early_exit.")
+        return torch.tensor(self.costs, device=prediction.exit.device)[prediction.exit]
+
+    def extra_repr(self) -> str:
+        return f"costs={', '.join(f'{cost:.2f}' for cost in self.costs)}; {self.rule}"
+
+
+def _at(said: Prediction, place: int) -> Prediction:
+    exits = torch.full((len(said.mean),), place, device=said.mean.device)
+    return Prediction(**said.arrays() | {"exit": exits}, class_dim=said.class_dim)
