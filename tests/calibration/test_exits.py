@@ -1,66 +1,29 @@
 """Exits of a fitted network: the pieces are the network, and rows that left change nothing."""
 
-import dataclasses
 import math
-from collections.abc import Iterator
 
+import exit_models
 import pytest
 import torch
-from torch import Tensor, nn
+from exit_models import never, waves
+from torch import nn
 
 import onesigma
-from onesigma import fitting
-from onesigma.calibration import exits
-
-GENERATOR = torch.Generator().manual_seed(0)
 
 
-def waves(count: int) -> tuple[Tensor, Tensor]:
-    """Sines of three frequencies, with noise: the class is the frequency."""
-    labels = torch.randint(0, 3, (count,), generator=GENERATOR)
-    start = 6.28 * torch.rand(count, 3, 1, generator=GENERATOR)
-    angle = start + (1 + labels.view(-1, 1, 1)) * torch.arange(48) / 4
-    return angle.sin() + 0.7 * torch.randn(count, 3, 48, generator=GENERATOR), labels
+@pytest.fixture(params=[False, True], ids=["distilled", "energy"])
+def keep(request: pytest.FixtureRequest) -> bool:
+    return request.param
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv1d(3, 8, 5), nn.Linear(8, 3)
-        self.second, self.third = (nn.Conv1d(8, 8, 5, padding=2) for _ in range(2))
-        self.drop = nn.Dropout(0.2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.drop(self.first(x).relu())
-        h = h + self.drop(self.second(h).relu())
-        h = h + self.third(h).relu()
-        return self.last(self.drop(h.mean(-1)))
+@pytest.fixture
+def ready(keep: bool) -> onesigma.Converted:
+    return exit_models.ready(keep)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["distilled", "energy"])
-def ready(request: pytest.FixtureRequest) -> Iterator[onesigma.Converted]:
-    torch.manual_seed(0)
-    network, (x, y) = Residual(), waves(600)
-    optimiser = torch.optim.Adam(network.parameters(), 0.01)
-    for _ in range(60):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(network(x), y).backward()
-        optimiser.step()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ROWS": 600, "STEPS": 60, "LONGER": 1, "_REFERENCE": 60}.items():
-            patch.setattr(fitting, name, value)
-        patch.setattr(exits, "STEPS", 150)
-        yield onesigma.fit(network.eval(), waves(80)[0], worth=1, keep_answer=request.param)
-
-
-@pytest.fixture(scope="module")
-def model(ready: onesigma.Converted) -> onesigma.EarlyExit:
-    return onesigma.early_exit(ready, labelled=waves(800), excess_risk=0.02)
-
-
-def never(model: onesigma.EarlyExit) -> onesigma.EarlyExit:
-    rule = dataclasses.replace(model.rule, threshold=-math.inf)
-    return onesigma.EarlyExit(model.whole, [*model.segments], rule, model.costs)
+@pytest.fixture
+def model(keep: bool) -> onesigma.EarlyExit:
+    return exit_models.model(keep)
 
 
 def test_the_pieces_are_the_network_bit_for_bit(ready, model):

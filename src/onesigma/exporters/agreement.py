@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from onesigma.converted import Converted
 from onesigma.errors import ExportError, OnesigmaError
 from onesigma.exporters.answering import Answering
 from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
@@ -41,7 +40,7 @@ class Agreement(NamedTuple):
 
 @torch.no_grad()
 def compare(
-    model: ModelProto, converted: Converted, answering: Answering, plain: nn.Module | None
+    model: ModelProto, converted: nn.Module, answering: Answering, plain: nn.Module | None
 ) -> Agreement:
     """Run the ONNX model and compare all its outputs with PyTorch, on all of the examples and one.
 

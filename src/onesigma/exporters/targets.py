@@ -16,6 +16,8 @@ from onesigma.exporters.agreement import compare
 from onesigma.exporters.answering import make_answering
 from onesigma.exporters.onnx import file as onnx_file
 from onesigma.exporters.onnx.file import Exported
+from onesigma.exporters.segments import write_c, write_segments
+from onesigma.forms.exits import EarlyExit
 
 if TYPE_CHECKING:
     from onesigma.exporters.c import Generated
@@ -43,8 +45,10 @@ def export(
     ``act`` if the model has an abstain rule).
 
     Args:
-        converted: what ``convert`` returned.
-        path: the file, ending in ``.onnx``; or a folder for C, created if it does not exist.
+        converted: what ``fit`` or ``convert`` returned, or ``early_exit``.
+        path: the file, ending in ``.onnx``; or a folder for C, created if it does not exist. Of a
+            model with exits, that of ONNX is a folder, too: one file for each segment, and
+            ``exits.json``.
         class_names: stored in the file, one per class.
         example_input: real inputs on which to compare with PyTorch, and to measure the cost of
             ``int8``; random ones by default.
@@ -71,6 +75,14 @@ def export(
         _refuse_idle(path, input_shape=input_shape, name=name, int8=int8 or None)
     else:
         _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
+    if isinstance(converted, EarlyExit):
+        _refuse_idle(
+            path, input_names=input_names, plain=plain, input_shape=input_shape, int8=int8 or None
+        )
+        about: Any = {"example_input": example_input, "class_names": class_names}
+        if path.suffix:
+            return write_segments(converted, path, opset=version, **about)
+        return write_c(converted, path, name=name or "model", **about)
     answering = make_answering(
         converted, example_input, class_names=class_names, input_names=input_names, plain=plain
     )

@@ -45,12 +45,14 @@ def means(live: Sequence[Tensor]) -> Tensor:
     return torch.cat(flat, 1) if len(flat) > 1 else flat[0]
 
 
-class EarlyExit(nn.Module):
+class EarlyExit(Converted):
     """A fitted model that answers as soon as it is sure enough; made by ``early_exit``.
 
+    With another temperature or abstain rule it is a model without exits again, because they were
+    fitted to the answers as they were.
+
     Attributes:
-        whole: the model without exits.
-        segments: its network in pieces.
+        segments: the network in pieces, with a head at the end of each but the last.
         rule: when an input leaves.
         costs: for each exit, and last for the whole network with its exits, the multiply-adds until
             then, as a share of those of the network without exits.
@@ -63,22 +65,32 @@ class EarlyExit(nn.Module):
         rule: ExitRule,
         costs: Sequence[float],
     ) -> None:
-        super().__init__()
+        known = (whole.network, whole.source, whole.report, whole.settings, whole.input_var)
+        super().__init__(*known, whole.own)
         if len(segments) != len(costs) or not all(0 < cost < 100 for cost in costs):
             raise InputError("Exits need a cost for each segment, as a share of the network's.")
         for segment in segments:
             quicken(segment)
-        self.whole, self.segments = whole, nn.ModuleList(segments)
-        self.rule, self.costs = rule, tuple(costs)
+        self.segments = nn.ModuleList(segments)
+        self.rule, self.costs = rule, tuple(map(float, costs))
+
+    @property
+    def whole(self) -> Converted:
+        """The model without exits, on the same weights."""
+        return self.with_changes()
+
+    @property
+    def pieces(self) -> list[fx.GraphModule]:
+        return [piece for piece in self.segments if isinstance(piece, fx.GraphModule)]
 
     @property
     def fields(self) -> tuple[str, ...]:
         """What each segment returns last."""
-        return FIELDS + (GUARDED if self.whole.settings.contract else ())
+        return FIELDS + (GUARDED if self.settings.contract else ())
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Prediction:
         """As the whole model; ``exit`` says which exit answered. Rows that left cost no more."""
-        checked = self.whole.check_inputs(named or inputs)
+        checked = self.check_inputs(named or inputs)
         live: Sequence[Tensor] = checked
         rows = torch.arange(len(checked[0]), device=checked[0].device)
         found, order = list[Prediction](), list[Tensor]()
@@ -100,13 +112,13 @@ class EarlyExit(nn.Module):
     ) -> tuple[Sequence[Tensor], Prediction]:
         """What a segment returns: what the next one takes, and the answer of its exit."""
         live, fields = outputs[: -len(self.fields)], outputs[-len(self.fields) :]
-        said = self.whole.name_outputs(fields)
-        return live, self.whole.decide(hide_rows(said, inputs))
+        said = self.name_outputs(fields)
+        return live, self.decide(hide_rows(said, inputs))
 
     @torch.no_grad()
     def answers(self, *inputs: Tensor) -> list[Prediction]:
         """What every exit says of every input, the whole network last."""
-        checked = self.whole.check_inputs(inputs)
+        checked = self.check_inputs(inputs)
         live, found = list[Tensor](checked), list[Prediction]()
         for place, segment in enumerate(self.segments):
             outputs, said = self.say(segment(*live), checked)

@@ -98,7 +98,6 @@ class RowsHead(nn.Module):
 
     def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
-        self.classes = classes
         self.read = nn.Linear(features, hidden)
         self.write = nn.Linear(classes + features + hidden, 2 * classes)
         for weight in (self.read.bias, *self.write.parameters()):

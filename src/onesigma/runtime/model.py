@@ -27,6 +27,7 @@ _MARK = b"\x0a\x08onesigma\x12"
 # And the start of the file's last entry (field 14, 83 bytes): the SHA-256 of all before it.
 _SEAL = b"\x72\x53\x0a\x0fonesigma.sha256\x12\x40"
 _SEAL_SIZE = len(_SEAL) + 64
+Arrays = dict[str, npt.NDArray[Any]]
 _DTYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -124,18 +125,27 @@ class Model:
             InputError: an input has not the shape or the dtype that the model takes.
             ModelError: the runtime fails on it.
         """
+        made = self._run(self._feed(inputs))
+        values = {field: made[name] for field, name in self._outputs.items()}
+        return Prediction(**values, class_dim=self.metadata["class_dim"])
+
+    def _feed(self, inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
         if len(inputs) != len(self._inputs):
             raise InputError(f"The model takes {len(self._inputs)} inputs, not {len(inputs)}.")
-        feed = {
+        return {
             wanted.name: _check_input(x, shape, wanted)
             for x, shape, wanted in zip(inputs, self.input_shapes, self._inputs, strict=True)
         }
+
+    def _run(self, feed: Arrays) -> Arrays:
+        """All outputs by name; the original network's own is left out."""
+        plain = self.metadata.get("plain_output")
+        names = [each.name for each in self._session.get_outputs() if each.name != plain]
         try:
-            outputs = self._session.run(list(self._outputs.values()), feed)
+            outputs = self._session.run(names, feed)
         except Exception as error:  # each of its failures is a class of its own
             raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
-        values = dict(zip(self._outputs, _hide_rows(outputs, feed.values()), strict=True))
-        return Prediction(**values, class_dim=self.metadata["class_dim"])
+        return dict(zip(names, _hide_rows(outputs, feed.values()), strict=True))
 
 
 def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
@@ -157,7 +167,7 @@ def load(path: str | Path, *, threads: int | None = None, check: bool = True) ->
     """Open a file that ``onesigma.export`` wrote.
 
     Args:
-        path: the ``.onnx`` file.
+        path: the ``.onnx`` file; of a model with exits, the folder, which is always checked.
         threads: how many threads one call may use; by default, one per core.
         check: False takes a file that another tool has changed, to quantise or optimise it. Damage
             is not noticed then.
@@ -169,6 +179,10 @@ def load(path: str | Path, *, threads: int | None = None, check: bool = True) ->
     path = Path(path)
     if threads is not None and threads < 1:
         raise InputError(f"threads={threads}: at least one is needed.")
+    if path.is_dir():
+        from onesigma.runtime.exits import load_exits  # it needs this module
+
+        return load_exits(path, threads)
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     if check:
@@ -193,6 +207,8 @@ def _open(source: bytes | str, name: str, threads: int | None) -> Model:
 
 def is_exported(path: Path) -> bool:
     """Whether the file carries an entry of ``onesigma.export``; it is searched, not parsed."""
+    if path.is_dir():
+        return (path / "exits.json").is_file()
     content = path.read_bytes()
     return _MARK in content or _SEAL in content
 

@@ -16,7 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from onesigma.arguments import typed
 from onesigma.converted import Converted, Settings
+from onesigma.decide.early_exit import ExitRule
 from onesigma.errors import FileError
+from onesigma.forms.exits import EarlyExit
 from onesigma.graph.capture import quiet
 from onesigma.report import Report
 from onesigma.storage import tensor_file
@@ -31,9 +33,12 @@ _PRIOR = "input_var"
 def save(converted: Converted, path: str | Path) -> None:
     """Write a converted model to one ``.safetensors`` file, whole or not at all."""
     tensors: dict[str, Tensor] = {}
+    modules = {"network": converted.network, "source": converted.source}
+    if isinstance(converted, EarlyExit):
+        modules |= {_segment(place): piece for place, piece in enumerate(converted.pieces)}
     graphs = {
         name: encode_graph(module.graph, _collect(module, tensors))
-        for name, module in (("network", converted.network), ("source", converted.source))
+        for name, module in modules.items()
     }
     if converted.input_var is not None:
         tensors[_PRIOR] = converted.input_var
@@ -47,6 +52,8 @@ def save(converted: Converted, path: str | Path) -> None:
         "settings": converted.settings.to_dict(),
         "version": __version__,
     }
+    if isinstance(converted, EarlyExit):
+        content["exits"] = {"rule": converted.rule.to_dict(), "costs": converted.costs}
     tensor_file.write(Path(path), _KIND, tensors, content)
 
 
@@ -88,8 +95,9 @@ def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
         else t
         for key, t in tensors.items()
     }
-    modules = {}
-    for name in ("network", "source"):
+    modules, exits = {}, content.get("exits")
+    segments = [_segment(place) for place in range(len(content["graphs"]) - 2)]
+    for name in ("network", "source", *segments):
         graph, keys = decode_graph(content["graphs"][name])
         root = {target: owned[key] for target, key in keys.items()}
         modules[name] = fx.GraphModule(root, graph)
@@ -97,7 +105,16 @@ def _build(content: dict[str, Any], tensors: dict[str, Tensor]) -> Converted:
     _require_accepted(modules["source"].graph, settings)
     report = Report.from_dict(content["report"])
     prior = owned.get(_PRIOR)
-    return _tried(Converted(modules["network"], modules["source"], report, settings, prior).eval())
+    made = _tried(Converted(modules["network"], modules["source"], report, settings, prior).eval())
+    if exits is None:
+        return made
+    rule = ExitRule.from_dict(exits["rule"])
+    pieces = [modules[name] for name in segments]
+    return _tried(EarlyExit(made, pieces, rule, exits["costs"]).eval())
+
+
+def _segment(place: int) -> str:
+    return f"segment_{place}"
 
 
 @torch.no_grad()
@@ -109,6 +126,8 @@ def _tried(model: Converted) -> Converted:
     with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.zeros(size, dtype=dtype) for size, dtype in kinds]
         answer, (plain,) = model.answer(*inputs), model.source(*inputs)
+        if isinstance(model, EarlyExit):
+            answer = model.answers(*inputs)[-1]
         of_classes = plain if answer.entropy is None else plain.select(settings.class_dim, 0)
     hash(model.report)  # fails for anything but texts and numbers
     wanted = (answer.mean if answer.entropy is None else answer.entropy).shape

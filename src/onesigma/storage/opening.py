@@ -207,7 +207,7 @@ def _suffix(name: str) -> str:
 def _is_converted(name: str) -> bool:
     if _suffix(name) not in (".safetensors", ".onnx"):
         return False
-    if not Path(name).is_file():
+    if not Path(name).exists():
         raise FileError(f"{name}: there is no such file.")
     return _suffix(name) == ".safetensors" or is_exported(Path(name))
 

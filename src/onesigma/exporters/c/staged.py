@@ -1,0 +1,268 @@
+"""A model with exits in C: a model for each segment, and two files that run one after the other.
+
+The state has two slots. A segment reads the newer one and writes the other, whose number comes
+last: after a power cut at any instant one of them is whole, and the segment runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from onesigma.exporters.c.emit import identifier
+from onesigma.exporters.c.generator import Generated, generate
+from onesigma.exporters.c.loops import fill
+from onesigma.storage.atomic import replacing
+from onesigma.version import __version__
+
+_HEADER = """\
+/* Written by onesigma @version@. Do not edit. */
+#ifndef @NAME@_H
+#define @NAME@_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+@includes@
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define @NAME@_INPUT_SIZE @input@
+#define @NAME@_SEGMENTS @count@
+#define @NAME@_ANSWERED 0
+#define @NAME@_GOES_ON 1
+#define @NAME@_NULL_POINTER (-1)
+#define @NAME@_NOT_FINITE (-2) /* an input holds NaN or infinity */
+#define @NAME@_NO_STATE (-3) /* nothing was begun, or the power was cut while it was */
+@class_names@
+
+struct @name@_prediction {
+    @fields@
+    int label; /* the most probable class */
+    int exit; /* which segment answered: 0 to @last@, the whole network */
+};
+
+/* Put it where it outlives a power cut. Its content is none of the caller's business. */
+struct @name@_state {
+    struct @name@_slot {
+        volatile uint32_t turn; /* 0: not valid. Written last */
+        uint32_t check, place;
+        float values[@floats@];
+    } slots[2];
+};
+
+/* Begin with an input; whatever the state held is lost. Returns @NAME@_GOES_ON or an error. */
+int @name@_begin(struct @name@_state *state, @inputs@);
+
+/* Run the next segment. Returns @NAME@_ANSWERED and fills *out, again and again once it has
+   answered; or @NAME@_GOES_ON, or an error. Not re-entrant: it works in memory of its own. */
+int @name@_continue(struct @name@_state *state, struct @name@_prediction *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+"""
+
+_SOURCE = """\
+/* Written by onesigma @version@. Do not edit. */
+#include "@name@.h"
+
+#include <stddef.h>
+#include <string.h>
+
+typedef char answer_fits[sizeof(struct @name@_prediction) <= @floats@ * sizeof(float) ? 1 : -1];
+
+/* FNV-1a over the words of a slot. */
+static uint32_t check_of(const struct @name@_slot *slot, uint32_t turn)
+{
+    uint32_t sum = (2166136261u ^ turn) * 16777619u;
+    sum = (sum ^ slot->place) * 16777619u;
+    for (int i = 0; i < @floats@; ++i) {
+        uint32_t word;
+        memcpy(&word, &slot->values[i], sizeof word);
+        sum = (sum ^ word) * 16777619u;
+    }
+    return sum;
+}
+
+static bool is_whole(const struct @name@_slot *slot)
+{
+    return slot->turn != 0 && slot->place <= @NAME@_SEGMENTS
+           && slot->check == check_of(slot, slot->turn);
+}
+
+static void commit(struct @name@_slot *slot, uint32_t place, uint32_t turn)
+{
+    slot->place = place;
+    slot->check = check_of(slot, turn);
+    slot->turn = turn;
+}
+
+int @name@_begin(struct @name@_state *state, @given@)
+{
+    if (state == NULL || @checks@)
+        return @NAME@_NULL_POINTER;
+    state->slots[0].turn = state->slots[1].turn = 0;
+    memset(state->slots[0].values, 0, sizeof state->slots[0].values);
+    @begins@
+    commit(&state->slots[0], 0, 1);
+    return @NAME@_GOES_ON;
+}
+
+int @name@_continue(struct @name@_state *state, struct @name@_prediction *out)
+{
+    static float arena[@arena@];
+    static union {
+        @structs@
+    } said;
+    struct @name@_prediction answer;
+    bool answered = true;
+    int error = 0;
+
+    if (state == NULL || out == NULL)
+        return @NAME@_NULL_POINTER;
+    const bool first = is_whole(&state->slots[0]), second = is_whole(&state->slots[1]);
+    if (!first && !second)
+        return @NAME@_NO_STATE;
+    const int newer = second && (!first || state->slots[1].turn > state->slots[0].turn);
+    const struct @name@_slot *const from = &state->slots[newer];
+    struct @name@_slot *const to = &state->slots[!newer];
+    const float *const in = from->values;
+    if (from->place == @NAME@_SEGMENTS) {
+        memcpy(out, in, sizeof *out);
+        return @NAME@_ANSWERED;
+    }
+    to->turn = 0;
+    memset(to->values, 0, sizeof to->values);
+    memset(&answer, 0, sizeof answer);
+    switch (from->place) {
+    @cases@
+    }
+    if (error != 0)
+        return error;
+    if (answered)
+        memcpy(to->values, &answer, sizeof answer);
+    commit(to, answered ? @NAME@_SEGMENTS : from->place + 1, from->turn + 1);
+    if (answered)
+        *out = answer;
+    return answered ? @NAME@_ANSWERED : @NAME@_GOES_ON;
+}
+"""
+
+
+def generate_staged(
+    models: Sequence[onnx.ModelProto],
+    folder: Path,
+    *,
+    name: str,
+    shapes: Sequence[Sequence[Sequence[int]]],
+    columns: Sequence[str],
+    leave: str,
+    named: bool,
+) -> Generated:
+    """Write the segments, then what runs them; ``columns`` are the fields of an answer.
+
+    ``leave`` is the output that says whether a segment's answer is the last word, ``named`` whether
+    the classes have names.
+    """
+    parts = [
+        generate(model, folder, name=f"{name}_{place}", input_shapes=given)
+        for place, (model, given) in enumerate(zip(models, shapes, strict=True))
+    ]
+    fields = {each: parts[-1].outputs[each] for each in columns}
+    words = 2 + sum(-(-size // 4) if kind == "bool" else size for kind, size in fields.values())
+    layouts = _layouts(parts)
+    floats = max(words, *(each.stop for layout in layouts for each in layout.values()))
+    inputs = {identifier(each): size for each, size in parts[0].inputs.items()}
+    given = [f"in_{each}" for each in inputs]
+    last, count = len(parts) - 1, len(parts)
+    both = {"version": __version__, "NAME": name.upper(), "name": name, "floats": floats}
+    header = {
+        "includes": [f'#include "{part.header.name}"' for part in parts],
+        "input": sum(inputs.values()),
+        "count": count,
+        "last": last,
+        "class_names": [f"#define {name}_class_names {name}_0_class_names"] * named,
+        "fields": [f"{kind} {_declared(each, size)};" for each, (kind, size) in fields.items()],
+        "inputs": ", ".join(f"const float *{each}" for each in inputs),
+    }
+    source = {
+        "given": ", ".join(f"const float *{each}" for each in given),
+        "checks": " || ".join(f"{each} == NULL" for each in given),
+        "begins": [
+            f"memcpy(state->slots[0].values + {layouts[0][each].start}, in_{identifier(each)}, "
+            f"{size} * sizeof(float));"
+            for each, size in parts[0].inputs.items()
+        ],
+        "arena": max(part.arena for part in parts) // 4,
+        "structs": [f"struct {name}_{k}_prediction s{k};" for k in range(count)],
+        "cases": _cases(parts, layouts, name, columns, leave),
+    }
+    paths = folder / f"{name}.c", folder / f"{name}.h"
+    with replacing(paths[0]) as code, replacing(paths[1]) as declarations:
+        code.write_text(fill(_SOURCE, **both, **source), encoding="ascii")
+        declarations.write_text(fill(_HEADER, **both, **header), encoding="ascii")
+    return replace(
+        parts[0],
+        source=paths[0],
+        header=paths[1],
+        outputs=fields,
+        prediction=4 * words,
+        flash=sum(part.flash for part in parts),
+        arena=max(part.arena for part in parts),
+        steps=tuple(step for part in parts for step in part.steps),
+    )
+
+
+def _layouts(parts: Sequence[Generated]) -> list[dict[str, slice]]:
+    """Where in a slot each value lies that a segment or a later one reads, and none makes since."""
+    found = []
+    for place in range(len(parts)):
+        made = {name for part in parts[place:] for name in part.outputs}
+        read = {name: size for part in parts[place:] for name, size in part.inputs.items()}
+        layout, total = dict[str, slice](), 0
+        for name, size in read.items():
+            if name not in made:
+                layout[name] = slice(total, total + size)
+                total += size
+        found.append(layout)
+    return found
+
+
+def _declared(name: str, size: int) -> str:
+    return identifier(name) + (f"[{size}]" if size > 1 else "")
+
+
+def _cases(
+    parts: Sequence[Generated],
+    layouts: Sequence[dict[str, slice]],
+    name: str,
+    columns: Sequence[str],
+    leave: str,
+) -> list[str]:
+    """For each segment: run it, and note its answer or what later ones need."""
+    lines = []
+    for place, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
+        given = "".join(f"in + {layout[each].start}, " for each in part.inputs)
+        call = f"{name}_{place}_predict_with(arena, {given}&said.s{place});"
+        lines += [f"case {place}:", f"    error = {call}", "    if (error != 0)", "        break;"]
+        for field in (*map(identifier, columns), "label"):
+            here = f"said.s{place}.{field}"
+            lines.append(f"    memcpy(&answer.{field}, &{here}, sizeof answer.{field});")
+        lines.append(f"    answer.exit = {place};")
+        if place + 1 < len(parts):
+            lines.append(f"    answered = said.s{place}.{leave};")
+            for each, there in layouts[place + 1].items():
+                old = layout.get(each)
+                taken = f"in + {old.start}" if old else f"&said.s{place}.{identifier(each)}"
+                size = f"{there.stop - there.start} * sizeof(float)"
+                lines.append(f"    memcpy(to->values + {there.start}, {taken}, {size});")
+        lines.append("    break;")
+    return lines
