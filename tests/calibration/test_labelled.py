@@ -6,7 +6,7 @@ from torch import nn
 
 import onesigma
 from onesigma.calibration.guarding import with_guard
-from onesigma.calibration.labelled import _first_half, answers, learn_from_labels, nll
+from onesigma.calibration.labelled import first_half, answers, learn_from_labels, nll
 
 
 def data(rows, seed):
@@ -63,9 +63,9 @@ def test_the_rule_keeps_its_promise_on_new_inputs(guarded):
 
 def test_halves_share_nobody():
     people = torch.arange(100) % 7
-    first = _first_half(100, people, 0)
+    first = first_half(100, people, 0)
     assert not {*people[first].tolist()} & {*people[~first].tolist()}
-    assert 30 < int(_first_half(100, None, 0).sum()) < 70
+    assert 30 < int(first_half(100, None, 0).sum()) < 70
 
 
 @pytest.mark.parametrize(
