@@ -45,8 +45,8 @@ class Prediction(Answer[npt.NDArray[Any]]):
     @staticmethod
     def cat(parts: Sequence[Prediction]) -> Prediction:
         """Several batches as one."""
-        arrays = [part.arrays() for part in parts]
-        whole = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+        names = parts[0].arrays()
+        whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return Prediction(**whole, class_dim=parts[0].class_dim)
 
     @property
