@@ -89,7 +89,7 @@ def spark_workers() -> list[int]:
 @pytest.mark.parametrize("engine", ["ray", "spark"])
 def test_the_same_tables_with_a_killed_worker(engine, request, model, data, here, tmp_path):
     request.getfixturevalue(engine)
-    find = {"ray": lambda: processes("ray::MapWorker"), "spark": spark_workers}[engine]
+    find = {"ray": lambda: processes("ray::_run"), "spark": spark_workers}[engine]
     out, killed = tmp_path / "out", []
     killer = threading.Thread(target=kill_one, args=(find, out, killed))
     killer.start()
