@@ -34,7 +34,7 @@ from onesigma.text_table import text_table
 # (w, a): the first four suit inputs that are all a little odd, the others a few that are very odd.
 BETS = ((1, 0.85), (1, 0.65), (1, 0.4), (1, 0.15), (0.1, 0.4), (0.3, 0.1), (0.1, 0.1), (0.03, 0.1))
 KEPT = 1000  # alarms: a drift that stays raises one after the other
-_BLOCK, _LARGE = 512, 1e250  # inputs whose payoffs are multiplied, and how large that may be
+_BLOCK, _LARGE = 512, 1e150  # inputs whose payoffs are multiplied, and how large that may be
 
 
 @dataclass(frozen=True)
