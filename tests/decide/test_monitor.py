@@ -220,6 +220,9 @@ def watched(**settings):
     return monitor, stream
 
 
+CALM = np.zeros(700)
+
+
 def part(stream, start, stop):
     return SimpleNamespace(**{name: value[start:stop] for name, value in vars(stream).items()})
 
@@ -249,11 +252,20 @@ def flat(content) -> list:
     return [f"{content:.9g}" if isinstance(content, float) else content]
 
 
-@pytest.mark.parametrize("odd", [0.0, 0.02, 0.5])
-def test_blocks_compute_the_recursion(odd):
-    """Against one step after the other, with and without alarms."""
-    monitor = Monitor(Reference.learn(answers(500, generator(5))))
-    stream = answers(700, generator(6), odd=odd)
+@pytest.mark.parametrize(
+    ("odd", "false_alarms", "z"),
+    [
+        (0.0, 1e-3, None),
+        (0.02, 1e-3, None),
+        (0.5, 1e-3, None),
+        (1.0, 1e-140, None),
+        (0.0, 1e-3, CALM),
+    ],
+)
+def test_blocks_compute_the_recursion(odd, false_alarms, z):
+    """Against one step after the other, with and without alarms; products far beyond a float."""
+    monitor = Monitor(Reference.learn(answers(500, generator(5))), false_alarms)
+    stream = answers(700, generator(6), odd=odd, z=z)
     payoff = monitor._payoff(scores(read(stream)))
     sums, indices, evidence = np.zeros(payoff.shape[1:]), [], []
     for i, e in enumerate(payoff):

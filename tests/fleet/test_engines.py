@@ -15,6 +15,9 @@ import pytest
 from fleet_files import CHANNELS, WINDOW, table, write_fleet
 
 from onesigma import fleet
+from onesigma.fleet.engines import run_on_ray
+from onesigma.fleet.job import Outcome
+from onesigma.fleet.places import Part
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs
 OPTIONS = {"group_by": ["device"], "time": "t", "workers": 2, "hop": 4}
@@ -89,7 +92,7 @@ def spark_workers() -> list[int]:
 @pytest.mark.parametrize("engine", ["ray", "spark"])
 def test_the_same_tables_with_a_killed_worker(engine, request, model, data, here, tmp_path):
     request.getfixturevalue(engine)
-    find = {"ray": lambda: processes("ray::MapWorker"), "spark": spark_workers}[engine]
+    find = {"ray": lambda: processes("ray::_run"), "spark": spark_workers}[engine]
     out, killed = tmp_path / "out", []
     killer = threading.Thread(target=kill_one, args=(find, out, killed))
     killer.start()
@@ -101,6 +104,19 @@ def test_the_same_tables_with_a_killed_worker(engine, request, model, data, here
     assert len([*out.rglob("*.parquet")]) == PARTS
     again = fleet.score(model, data, out, engine=engine, **OPTIONS)
     assert again.skipped == PARTS
+
+
+def test_a_part_that_kills_its_workers_is_named(ray):
+    class Deadly:
+        def run(self, part: Part) -> Outcome:
+            if part.name == "bad":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return Outcome(part.name)
+
+    parts = [Part(name, (), (), ()) for name in ("a", "bad", "c", "d")]
+    found = {each.part: each.error for each in run_on_ray(Deadly(), parts, 2)}
+    assert found.pop("bad").startswith("WorkerCrashedError")
+    assert found == {"a": "", "c": "", "d": ""}
 
 
 def windows() -> np.ndarray:

@@ -23,11 +23,9 @@ def part(*files: Path, keys=()) -> Part:
 def read(layout: Layout, *files: Path, keys=()) -> tuple[dict, Reader]:
     """The windows of each key: (start, values) in their order."""
     reader, found = Reader(part(*files, keys=keys), layout, SYSTEM), {}
-    for windows in reader.windows():
-        own = found.setdefault(reader.recordings[windows.key[0]].key, [])
-        own += [
-            (when, x.tolist()) for when, x in zip(windows.start.tolist(), windows.x, strict=True)
-        ]
+    for windows, places in reader.windows():
+        own = found.setdefault(reader.recordings[places.key[0]].key, [])
+        own += [(when, x.tolist()) for when, x in zip(places.start.tolist(), windows, strict=True)]
     return found, reader
 
 
@@ -113,7 +111,7 @@ def test_times_of_every_unit_keep_their_type(unit, tmp_path):
 def test_the_rate_of_each_window(tmp_path):
     path = write(tmp_path / "a.parquet", t=[0, 0.5, 1, 2, 3], a=np.zeros(5))
     reader = Reader(part(path), Layout(("a",), 3, 2, (), "t", gap=9), SYSTEM)
-    rates = np.concatenate([windows.rate for windows in reader.windows()])
+    rates = np.concatenate([places.rate for _, places in reader.windows()])
     np.testing.assert_allclose(rates, [2, 1])
 
 

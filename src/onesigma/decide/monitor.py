@@ -34,7 +34,7 @@ from onesigma.text_table import text_table
 # (w, a): the first four suit inputs that are all a little odd, the others a few that are very odd.
 BETS = ((1, 0.85), (1, 0.65), (1, 0.4), (1, 0.15), (0.1, 0.4), (0.3, 0.1), (0.1, 0.1), (0.03, 0.1))
 KEPT = 1000  # alarms: a drift that stays raises one after the other
-_BLOCK = 48  # inputs whose payoffs are multiplied: more might be too large for a float
+_BLOCK, _LARGE = 512, 1e150  # inputs whose payoffs are multiplied, and how large that may be
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,11 @@ class Monitor:
         """
         alarms, evidence, start, block = [], np.zeros(len(payoff)), 0, _BLOCK
         while start < len(payoff):
-            product = payoff[start : start + block].cumprod(0)
+            with np.errstate(over="ignore", under="ignore"):
+                product = payoff[start : start + block].cumprod(0)
+            if not 1 / _LARGE < product.min() <= product.max() < _LARGE:
+                wild = ((product <= 1 / _LARGE) | (product >= _LARGE)).any((1, 2))
+                product = product[: wild.argmax()]
             before = np.concatenate([np.ones_like(product[:1]), product[:-1]])
             sums = product * (self._sums + (1 / before).cumsum(0))
             found = sums.mean((1, 2))

@@ -1,4 +1,4 @@
-"""Who runs the parts: threads here, Ray Data, or Spark. Every one does the same to each part."""
+"""Who runs the parts: threads here, Ray, or Spark. Every one does the same to each part."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
+from itertools import islice
 from typing import Any, TypeAlias
 
 from onesigma.errors import PackageError
@@ -28,37 +29,34 @@ def run_here(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Worker:
-    """An actor of Ray: it holds the model and takes one part after the other."""
-
-    def __init__(self, job: Job, parts: Sequence[Part]) -> None:
-        self._job, self._parts = job, parts
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {"outcome": self._job.run(self._parts[row["id"]]).to_json()}
+def _run(job: Job, part: Part) -> Outcome:
+    return job.run(part)
 
 
 def run_on_ray(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
-    """Ray Data with a pool of actors. It joins a cluster that was set up, or starts one here."""
+    """A task for each part: a path goes there, and its outcome comes back.
+
+    It joins a cluster that was set up, or starts one here. Ray Data would do the same with a loop
+    of its own that schedules, on a core that could score.
+    """
     try:
         ray: Any = import_module("ray")
-        import_module("ray.data")
     except ModuleNotFoundError as error:
         raise PackageError("Ray is missing: pip install 'onesigma[ray]'") from error
     own = not ray.is_initialized()
     if own:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        data = ray.data.range(len(parts), override_num_blocks=len(parts))
-        done = data.map(
-            _Worker,
-            fn_constructor_kwargs={"job": job, "parts": parts},
-            compute=ray.data.ActorPoolStrategy(size=min(workers, len(parts))),
-            num_cpus=1,
-        )
-        for row in done.iter_rows():
-            yield Outcome.from_json(row["outcome"])
+        task, sent, rest = ray.remote(_run), ray.put(job), iter(parts)
+        waiting = {task.remote(sent, part): part for part in islice(rest, workers)}
+        while waiting:
+            (done,), _ = ray.wait([*waiting])
+            part = waiting.pop(done)
+            waiting |= {task.remote(sent, each): each for each in islice(rest, 1)}
+            try:
+                yield ray.get(done)
+            except ray.exceptions.RayError as error:  # it killed its worker, and again three times
+                yield Outcome(part.name, error=f"{type(error).__name__}: {error}")
     finally:
         if own:
             ray.shutdown()

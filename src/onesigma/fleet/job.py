@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from statistics import median
@@ -19,13 +19,13 @@ from onesigma.answer import BROKEN, UNFAMILIAR
 from onesigma.decide.monitor import Monitor
 from onesigma.errors import OnesigmaError
 from onesigma.fleet.places import Part, Place
-from onesigma.fleet.recordings import Layout, Reader, Recording, Times, Windows
+from onesigma.fleet.recordings import Layout, Places, Reader, Recording, Times
 from onesigma.fleet.scorer import Scorer
 from onesigma.runtime.model import Prediction
 from onesigma.runtime.reference import Reference
 from onesigma.tables.answers import Table
-from onesigma.tables.files import import_pyarrow
-from onesigma.tables.windows import Scaling, to_samples
+from onesigma.tables.files import Array, import_pyarrow
+from onesigma.tables.windows import Scaling, rebatch, to_samples
 
 KEY = "onesigma.fleet"  # of the recording's number, and of a table's metadata
 FALSE_ALARMS = 1e-6  # per window: in a fleet there are many windows
@@ -198,22 +198,30 @@ class Job:
 
     def _answers(self, reader: Reader) -> Iterator[Table]:
         """Tables of many rows: which recording, when it starts, and the answer."""
-        held: list[tuple[Windows, Prediction]] = []
-        for batch in _batches(reader.windows(), self.scorer.batch):
-            options = (reader.part.name, self.shape, self.scaling)
-            x = to_samples(batch.x, *options, channels_last=self.channels_last)
-            held.append((replace(batch, x=x[:0]), self.scorer.predict(x)))
-            if len(held) * self.scorer.batch >= _ROWS:
-                yield self._tabulate(held)
-                held = []
-        if held:
-            yield self._tabulate(held)
+        places: list[Places] = []
+        said: list[Prediction] = []
 
-    def _tabulate(self, held: list[tuple[Windows, Prediction]]) -> Table:
-        batch = Windows.join([each for each, _ in held])
-        prediction = Prediction.cat([each for _, each in held])
-        answers = self.scorer.tabulate(prediction, self._other_rate(batch.rate))
-        return {KEY: batch.key, START: batch.start} | answers
+        def windows() -> Iterator[Array]:
+            for x, where in reader.windows():
+                places.append(where)
+                yield x
+
+        for x in rebatch(windows(), self.scorer.batch):
+            options = (reader.part.name, self.shape, self.scaling)
+            x = to_samples(x, *options, channels_last=self.channels_last)
+            said.append(self.scorer.predict(x))
+            if len(said) * self.scorer.batch >= _ROWS:
+                yield self._tabulate(places, said)
+        if said:
+            yield self._tabulate(places, said)
+
+    def _tabulate(self, places: list[Places], said: list[Prediction]) -> Table:
+        """Takes the answers, and the places of as many windows."""
+        prediction, found = Prediction.cat(said), Places.join(places)
+        count = len(prediction.mean)
+        places[:], said[:] = [found[count:]], []
+        answers = self.scorer.tabulate(prediction, self._other_rate(found[:count].rate))
+        return {KEY: found.key[:count], START: found.start[:count]} | answers
 
     def _nothing(self) -> Table:
         empty = {KEY: np.empty(0, np.int64), START: np.empty(0, np.int64)}
@@ -241,23 +249,6 @@ class Job:
             drift = _find_drift(own, reference, every) if reference and len(place) else (None, None)
             courses.append(_follow(recording, own, drift, most, reader.show_time))
         return Outcome(part.name, len(order), tuple(courses))
-
-
-def _batches(windows: Iterable[Windows], size: int) -> Iterator[Windows]:
-    """``size`` windows at a time; those that overlap are copied here."""
-    held: list[Windows] = []
-    missing = size
-    for found in windows:
-        start = 0
-        while start < len(found.x):
-            held.append(found[start : start + missing])
-            count = len(held[-1].x)
-            start, missing = start + count, missing - count
-            if not missing:
-                yield Windows.join(held)
-                held, missing = [], size
-    if held:
-        yield Windows.join(held)
 
 
 def _join(tables: Sequence[Table]) -> Table:

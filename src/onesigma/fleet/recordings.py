@@ -53,30 +53,28 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Some windows.
+class Places:
+    """Where some windows lie.
 
     Attributes:
-        x: (n, channels, window), or (n, channels).
         key: the recording of each, by its place in ``Reader.recordings``.
         start: when each begins, as the file says it; or the number of its first row.
         rate: of each, in rows per second; None without time.
     """
 
-    x: Array
     key: npt.NDArray[np.intp]
     start: npt.NDArray[Any]
     rate: Times | None
 
-    def __getitem__(self, part: slice) -> Windows:
-        rate = None if self.rate is None else self.rate[part]
-        return Windows(self.x[part], self.key[part], self.start[part], rate)
+    def __getitem__(self, part: slice) -> Places:
+        return Places(
+            self.key[part], self.start[part], None if self.rate is None else self.rate[part]
+        )
 
     @staticmethod
-    def join(parts: Sequence[Windows]) -> Windows:
+    def join(parts: Sequence[Places]) -> Places:
         rates = [part.rate for part in parts if part.rate is not None]
-        return Windows(
-            np.concatenate([part.x for part in parts]),
+        return Places(
             np.concatenate([part.key for part in parts]),
             np.concatenate([part.start for part in parts]),
             np.concatenate(rates) if rates else None,
@@ -95,13 +93,14 @@ class Recording:
     held: Rows | None = None  # the last row at least
     skip: int = 0  # rows from the first held to the start of the next window
 
-    def breaks(self, seconds: Times, gap: float | None) -> list[int]:
-        """Where a new stretch begins."""
-        steps = np.diff(seconds)
+    def breaks(self, steps: npt.NDArray[Any], unit: float, gap: float | None) -> list[int]:
+        """Where a new stretch begins; ``steps`` lie between neighbours, in units of time."""
         if self.interval is None and (onward := steps[steps > 0]).size:
-            self.interval = float(np.median(onward))
+            self.interval = float(np.median(onward)) * unit
         limit = gap if gap is not None else GAP * (self.interval or np.inf)
-        back, far = steps <= 0, steps > limit
+        if not len(steps) or (steps.min() > 0 and steps.max() * unit <= limit):
+            return []  # soon known, and nearly always
+        back, far = steps <= 0, steps * unit > limit
         self.backwards += int(back.sum())
         self.gaps += int(far.sum())
         found: list[int] = (np.flatnonzero(back | far) + 1).tolist()
@@ -110,21 +109,23 @@ class Recording:
 
 @dataclass(frozen=True)
 class Rows:
-    """Instants of one recording: their values (channels, k), and when, as the file says it."""
+    """Instants of one recording: a column of values for each channel; and when, as in the file."""
 
-    values: Array
+    values: Sequence[Array]
     when: npt.NDArray[Any]
-    seconds: Times
 
     def __len__(self) -> int:
         return len(self.when)
 
     def __getitem__(self, places: slice | npt.NDArray[np.intp]) -> Rows:
-        return Rows(self.values[:, places], self.when[places], self.seconds[places])
+        return Rows([column[places] for column in self.values], self.when[places])
 
-    def __add__(self, other: Rows) -> Rows:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Rows(*(np.concatenate(pair, -1) for pair in pairs))
+    def join(self, other: Rows) -> tuple[Array, npt.NDArray[Any]]:
+        """Values (channels, k), in memory of their own, and when."""
+        values = np.empty((len(self.values), len(self) + len(other)), np.float32)
+        for row, *both in zip(values, self.values, other.values, strict=True):
+            np.concatenate(both, out=row)
+        return values, np.concatenate([self.when, other.when])
 
 
 class Reader:
@@ -144,10 +145,12 @@ class Reader:
         self._folders = dict(part.keys)
         self._written_keys = [name for name in layout.group_by if name not in self._folders]
         self.key_types: dict[str, Any] = dict.fromkeys(self._written_keys, "string")
-        self._origin: Any = None  # of time: nanoseconds since 1970 are too large for a float
+        self._unit = UNITS[layout.unit]  # of time, in seconds
 
-    def windows(self) -> Iterator[Windows]:
-        """All of them; those of one recording in the order of time.
+    def windows(self) -> Iterator[tuple[Array, Places]]:
+        """All of them, (n, channels, window) or (n, channels), and where they lie.
+
+        Those of one recording come in the order of time. They overlap in memory.
 
         Raises:
             DataError: a file is damaged, or a column is missing or holds no numbers.
@@ -197,12 +200,12 @@ class Reader:
         if self.time_type not in (None, held[time]):
             raise DataError(f"{file}: times are {held[time]}, before they were {self.time_type}.")
         self.time_type = held[time]
+        self._unit = UNITS[getattr(self.time_type, "unit", self.layout.unit)]
 
-    def _split(self, pyarrow: Any, batch: Any, file: str) -> Iterator[Windows]:
+    def _split(self, pyarrow: Any, batch: Any, file: str) -> Iterator[tuple[Array, Places]]:
         """The rows of each key, as they follow each other."""
         columns = [batch.column(name).to_numpy(False) for name in self.layout.columns]
-        values = np.stack([to_numbers(column) for column in columns])
-        rows = Rows(values, *self._times(pyarrow, batch, file))
+        rows = Rows([to_numbers(column) for column in columns], self._times(pyarrow, batch, file))
         for key, places in self._by_key(pyarrow, batch):
             number = self._known.setdefault(key, len(self._known))
             if number == len(self.recordings):
@@ -213,63 +216,60 @@ class Reader:
         self, pyarrow: Any, batch: Any
     ) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.intp] | None]]:
         """Each key with the places of its rows; None stands for all of them."""
-        keys: list[tuple[str, ...]] = [()]
-        codes = np.zeros(batch.num_rows, np.int64)
+        codes, words = [], []
         for name in self._written_keys:
             column = batch.column(name)
             if not pyarrow.types.is_dictionary(column.type):
                 column = column.dictionary_encode()
             column = column.cast(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
-            values = [*column.dictionary.to_pylist(), ""]  # the last is for rows without a key
-            keys = [(*key, value) for key in keys for value in values]
-            if len(values) > 2 or column.null_count:
-                own = column.indices.fill_null(len(values) - 1).to_numpy()
-                codes = codes * len(values) + own
-            else:  # one key in all rows, as it is mostly
-                codes *= len(values)
-        single = not len(codes) or codes.min() == codes.max()
-        order = np.arange(len(codes)) if single else np.argsort(codes, kind="stable")
-        edges = np.flatnonzero(np.diff(codes[order])) + 1
-        for places in np.split(order, edges) if len(order) else ():
-            found = dict(zip(self._written_keys, keys[codes[places[0]]], strict=True))
-            key = tuple((found | self._folders)[name] for name in self.layout.group_by)
-            yield key, None if single else places
+            words.append([*column.dictionary.to_pylist(), ""])  # the last is for rows without a key
+            codes.append(column.indices.fill_null(len(words[-1]) - 1).to_numpy())
+        groups: list[npt.NDArray[np.intp] | None] = [None] if batch.num_rows else []
+        if any(column.min() < column.max() for column in codes if len(column)):
+            order = np.lexsort(codes[::-1])
+            edges = np.any([np.diff(column[order]) != 0 for column in codes], 0)
+            groups = [*np.split(order, np.flatnonzero(edges) + 1)]
+        for places in groups:
+            first = 0 if places is None else places[0]
+            own = [each[column[first]] for each, column in zip(words, codes, strict=True)]
+            found = dict(zip(self._written_keys, own, strict=True)) | self._folders
+            yield tuple(found[name] for name in self.layout.group_by), places
 
-    def _times(self, pyarrow: Any, batch: Any, file: str) -> tuple[npt.NDArray[Any], Times]:
-        """As the file has them, and in seconds; without a time column, rows are counted."""
+    def _times(self, pyarrow: Any, batch: Any, file: str) -> npt.NDArray[Any]:
+        """As the file has them; without a time column, rows are counted later."""
         if self.layout.time is None:
-            return np.zeros(batch.num_rows, np.int64), np.zeros(batch.num_rows)
-        column, unit = batch.column(self.layout.time), self.layout.unit
+            return np.zeros(batch.num_rows, np.int64)
+        column = batch.column(self.layout.time)
         if column.null_count:
             raise DataError(f"{file}: the time of {column.null_count} rows is missing.")
         if pyarrow.types.is_timestamp(column.type):
-            unit, column = column.type.unit, column.cast(pyarrow.int64())
-        when = column.to_numpy(zero_copy_only=False)
-        if self._origin is None and len(when):
-            self._origin = when[0]
-        return when, (when - self._origin).astype(np.float64) * UNITS[unit]
+            column = column.cast(pyarrow.int64())
+        when: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        # Differences of small or unsigned numbers would not fit in their type.
+        return when.astype(np.float64 if when.dtype.kind == "f" else np.int64, copy=False)
 
-    def _cut(self, number: int, rows: Rows) -> Iterator[Windows]:
+    def _cut(self, number: int, rows: Rows) -> Iterator[tuple[Array, Places]]:
         recording, window, hop = self.recordings[number], self.layout.window or 1, self.layout.hop
         first, recording.rows = recording.rows, recording.rows + len(rows)
         timed = self.layout.time is not None
         if not timed:
-            rows = Rows(rows.values, np.arange(first, recording.rows), rows.seconds)
-        rows = rows if recording.held is None else recording.held + rows
-        breaks = recording.breaks(rows.seconds, self.layout.gap) if timed else []
+            rows = Rows(rows.values, np.arange(first, recording.rows))
+        values, when = (recording.held or rows[:0]).join(rows)
+        breaks = recording.breaks(np.diff(when), self._unit, self.layout.gap) if timed else []
         begin = recording.skip
-        for start, stop in pairwise([0, *breaks, len(rows)]):
+        for start, stop in pairwise([0, *breaks, len(when)]):
             begin = start if start else begin
-            found = slide(rows.values[:, begin:stop], window, hop)
-            if len(found):
-                at = begin + hop * np.arange(len(found))
-                long = rows.seconds[at + window - 1] - rows.seconds[at]
+            found = slide(values[:, begin:stop], window, hop)
+            if count := len(found):
+                at = begin + hop * np.arange(count)
+                long = (when[at + window - 1] - when[at]) * self._unit
                 rate = (window - 1) / long if timed and window > 1 else None
                 x = found if self.layout.window else found[..., 0]
-                yield Windows(x, np.full(len(x), number), rows.when[at], rate)
-            begin += hop * len(found)
-        kept = min(begin, len(rows) - 1)
-        recording.held, recording.skip = rows[kept:], begin - kept
+                yield x, Places(np.full(count, number), when[at], rate)
+            begin += hop * count
+        kept = min(begin, len(when) - 1)
+        recording.skip = begin - kept
+        recording.held = Rows([column[kept:].copy() for column in values], when[kept:].copy())
 
 
 def _is_number(types: Any, held: Any) -> bool:

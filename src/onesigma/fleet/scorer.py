@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -94,7 +94,7 @@ class Scorer:
     @cached_property
     def model(self) -> Model:
         """The model, started in this process."""
-        model = open_bytes(self.content, self.name, threads=1)
+        model = _open(self.content, self.name)
         if len(model.input_shapes) != 1:
             raise ModelError(f"{self.name} takes {len(model.input_shapes)} inputs, not one.")
         return model
@@ -172,6 +172,12 @@ class Scorer:
         table["reason"] = np.where(bad, BROKEN, reason)
         table["odd"] = words if odd is None else np.where(odd != "", odd, words)
         return table | {"model": np.full(len(bad), self.digest, object)}
+
+
+@lru_cache(1)
+def _open(content: bytes, name: str) -> Model:
+    """An engine sends the scorer with every part; a worker starts the runtime once."""
+    return open_bytes(content, name, threads=1)
 
 
 def _read(path: Path) -> bytes:

@@ -80,9 +80,9 @@ class Contract:
         """
         if answer.contract is None or answer.novelty is None:
             raise InputError("The answer is not of a guarded model: make one with onesigma.fit.")
-        places = np.asarray(answer.contract, np.float64)
+        places = np.asarray(answer.contract)
         sizes = np.abs(places)
-        odd = np.flatnonzero(~((sizes <= 1).all(1) & (np.asarray(answer.novelty) >= NOVEL)))
+        odd = np.flatnonzero(~((sizes.max(1) <= 1) & (np.asarray(answer.novelty) >= NOVEL)))
         words = [""] * len(places)
         # For all at once: a recording may hold millions of odd inputs.
         worst, size = sizes[odd].argmax(1).tolist(), sizes[odd].max(1).tolist()

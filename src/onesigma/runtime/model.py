@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.answer import Answer
+from onesigma.answer import BROKEN, NOVEL, UNFAMILIAR, Answer
 from onesigma.arguments import typed
 from onesigma.errors import FileError, InputError, ModelError, PackageError
 from onesigma.runtime.contract import Contract
@@ -46,8 +46,8 @@ class Prediction(Answer[npt.NDArray[Any]]):
     @staticmethod
     def cat(parts: Sequence[Prediction]) -> Prediction:
         """Several batches as one."""
-        arrays = [part.arrays() for part in parts]
-        whole = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+        names = parts[0].arrays()
+        whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return Prediction(**whole, class_dim=parts[0].class_dim)
 
     @property
@@ -65,6 +65,15 @@ class Prediction(Answer[npt.NDArray[Any]]):
     def in_contract(self) -> npt.NDArray[np.bool_]:
         """For each input, whether all of its channels are as ``fit`` knows them."""
         return np.asarray(np.abs(self._places()).max(1) <= 1)
+
+    @property
+    def oddness(self) -> list[str]:
+        """As ``Answer`` says it, of all inputs at once: a recording may hold millions."""
+        if self.contract is None or self.novelty is None:
+            return super().oddness
+        place = np.where(self.in_contract, ~(self.novelty >= NOVEL), 2)
+        words: list[str] = np.array(["", UNFAMILIAR, BROKEN], object)[place].tolist()
+        return words
 
     @property
     def label(self) -> npt.NDArray[np.intp]:

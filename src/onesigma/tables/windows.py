@@ -93,7 +93,7 @@ def read_samples(
     elif path.suffix.lower() == ".wav":
         pieces = _join(pieces)
     empty = True
-    for x in _rebatch(pieces, batch):
+    for x in rebatch(pieces, batch):
         yield to_samples(x, path.name, shape, scaling, channels_last=channels_last)
         empty = False
     if empty:
@@ -146,21 +146,21 @@ def _join(pieces: Iterable[Array]) -> Iterator[Array]:
         yield np.concatenate(found).T[None]
 
 
-def _rebatch(parts: Iterable[Array], size: int) -> Iterator[Array]:
-    """The same entries, ``size`` at a time. Overlapping windows are copied here, not before."""
-    held: list[Array] = []
-    count = 0
+def rebatch(parts: Iterable[Array], size: int) -> Iterator[Array]:
+    """The same entries, ``size`` at a time, each copied once: also windows that overlap."""
+    batch, count = np.empty(0, np.float32), 0
     for part in parts:
         start = 0
         while start < len(part):
+            if not count:
+                batch = np.empty((size, *part.shape[1:]), part.dtype)
             taken = part[start : start + size - count]
-            held.append(np.array(taken))
-            count, start = count + len(taken), start + len(taken)
-            if count == size:
-                yield np.concatenate(held)
-                held, count = [], 0
-    if held:
-        yield np.concatenate(held)
+            batch[count : count + len(taken)] = taken
+            count, start = (count + len(taken)) % size, start + len(taken)
+            if not count:
+                yield batch
+    if count:
+        yield batch[:count]
 
 
 def _reshape(x: Array, shape: Sequence[int] | None, file: str) -> Array:

@@ -1,20 +1,24 @@
 """How fast are recordings scored, beside a bare loop over the same windows?
 
     python -m onesigma.lab.bench.fleet --windows 1000000
+    python -m onesigma.lab.bench.fleet --stub
 
 A network of six channels with dropout before its last layer and a guard (random weights: only its
-time counts): a temporal convolutional network, or with ``--network ecg_resnet`` a larger one. The
-recordings are made up: windows of 128 rows, every 64 rows, one device in each file. The bare loop
-is ONNX Runtime with one thread in each of two processes, on windows that lie in memory; it reads
-nothing and keeps nothing. Each engine reads Parquet, cuts windows, answers, tests for drift and
-writes Parquet. All take turns in one run, several rounds; what counts is the share of the bare
-loop's rate in the same round. Engines are started before the clock is. Memory is that of all
-processes of this program, over time.
+time counts). The recordings are made up: windows of 128 rows, every 64 rows, one device in each
+file. The bare loop is ONNX Runtime with one thread in each of two processes, on windows that lie in
+memory; it reads nothing and keeps nothing. Each engine reads Parquet, cuts windows, answers, tests
+for drift and writes Parquet. All take turns, several rounds; what counts is the share of the bare
+loop's rate in the same round. Ray and Spark are started before the clock is, their workers are not.
+Memory and processor time are those of all processes of this program. Every turn is noted in the
+output folder: after an interruption, the same command goes on.
+
+With ``--stub`` the network is left out: the processor time that is left, on one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -22,13 +26,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -37,8 +42,10 @@ from torch import nn
 import onesigma
 from onesigma import fleet, runtime
 from onesigma.calibration.guarding import Channels, with_guard
+from onesigma.fleet import scorer
 from onesigma.fleet.scorer import BATCH
 from onesigma.lab.deployed_networks import ecg_resnet, tcn
+from onesigma.storage.atomic import replacing
 from onesigma.tables.files import Array, import_pyarrow
 from onesigma.text_table import text_table
 
@@ -46,7 +53,11 @@ CHANNELS = tuple(f"c{k}" for k in range(6))
 WINDOW, HOP, RATE = 128, 64, 50.0
 WORKERS, FILES = 2, 16
 BARE = "bare loop"
-NETWORKS: dict[str, Callable[[], nn.Sequential]] = {"tcn": tcn, "ecg_resnet": ecg_resnet}
+NETWORKS: dict[str, Callable[[], nn.Sequential]] = {
+    "tcn": tcn,
+    "ecg_resnet": ecg_resnet,
+    "wide_ecg_resnet": partial(ecg_resnet, width=40),
+}
 
 
 def signal(rng: np.random.Generator, rows: int) -> Array:
@@ -104,9 +115,9 @@ def run_bare(pool: ProcessPoolExecutor, model: Path, windows: int) -> None:
         each.result()
 
 
-def run_engine(engine: str, model: Path, data: Path, output: Path) -> None:
+def run_engine(engine: str, model: Path, data: Path, output: Path, workers: int = WORKERS) -> None:
     shutil.rmtree(output, ignore_errors=True)
-    options: dict[str, Any] = {"group_by": ["device"], "time": "t", "hop": HOP, "workers": WORKERS}
+    options: dict[str, Any] = {"group_by": ["device"], "time": "t", "hop": HOP, "workers": workers}
     fleet.score(model, data, output, engine=engine, **options).require_all()
 
 
@@ -128,63 +139,107 @@ def spark() -> Iterator[None]:
     started.stop()
 
 
-class Memory:
-    """Megabytes of this process and those it started, every two seconds."""
+STARTS: dict[str, Callable[[], AbstractContextManager[None]]] = {"ray": ray, "spark": spark}
+
+
+class Watched:
+    """Megabytes of this process and those it started, every two seconds; their processor time."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []
+        self.seconds = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Watched:
+        self.seconds -= _usage(os.getpid())[1]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.seconds += _usage(os.getpid())[1]
         self._over.set()
         self._thread.join()
 
     def _watch(self) -> None:
         while not self._over.wait(2):
-            self.seen.append(_resident(os.getpid()) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            self.seen.append(_usage(os.getpid())[0])
 
     def __str__(self) -> str:
         """The median of the second quarter of the time and that of the last."""
         quarter = max(1, len(self.seen) // 4)
-        return (
-            f"{median(self.seen[quarter : 2 * quarter]):.0f} → {median(self.seen[-quarter:]):.0f}"
-        )
+        early, late = self.seen[quarter : 2 * quarter], self.seen[-quarter:]
+        return f"{median(early):.0f} → {median(late):.0f}" if early else ""
 
 
-def _resident(process: int) -> int:
-    """Pages of its own, and of its children; without those that it may share."""
+def _usage(process: int) -> tuple[float, float]:
+    """MB of its own and of its children, without those that it may share; processor seconds."""
+    folder = Path(f"/proc/{process}")
     try:
-        _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_text().split()
-        tasks = Path(f"/proc/{process}/task").iterdir()
+        _, resident, shared, *_ = (folder / "statm").read_text().split()
+        ticks = (folder / "stat").read_text().rpartition(")")[2].split()[11:15]  # its dead, too
+        tasks = (folder / "task").iterdir()
         children = [int(c) for task in tasks for c in (task / "children").read_text().split()]
     except (OSError, ValueError):
-        return 0  # it ended
-    return int(resident) - int(shared) + sum(map(_resident, children))
+        return 0, 0  # it ended
+    own = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    found = [(own, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")), *map(_usage, children)]
+    return sum(size for size, _ in found), sum(seconds for _, seconds in found)
 
 
-def measure(calls: dict[str, Callable[[], None]], windows: int, rounds: int) -> None:
-    rates: dict[str, list[float]] = {name: [] for name in calls}
-    memory: dict[str, str] = {}
-    for number in range(rounds):
-        for name, call in calls.items():
-            with Memory() as watched:
-                begin = time.perf_counter()
-                call()
-                rates[name].append(windows / (time.perf_counter() - begin))
-            memory[name] = str(watched)
-            print(f"round {number + 1}, {name}: {rates[name][-1]:,.0f} windows/s", file=sys.stderr)
+def measure(calls: dict[str, Callable[[], None]], windows: int, rounds: int, notes: Path) -> None:
+    done: dict[str, list[Any]] = json.loads(notes.read_text()) if notes.exists() else {}
+    for turn in (f"round {number + 1}, {name}" for number in range(rounds) for name in calls):
+        name = turn.partition(", ")[2]
+        if turn in done:
+            continue
+        with STARTS.get(name, nullcontext)(), Watched() as watched:
+            begin = time.perf_counter()
+            calls[name]()
+            rate = windows / (time.perf_counter() - begin)
+        done[turn] = [rate, 1e6 * watched.seconds / windows, str(watched)]
+        with replacing(notes) as temporary:
+            temporary.write_text(json.dumps(done, indent=1))
+        print(f"{turn}: {rate:,.0f} windows/s, {done[turn][1]:.1f} µs", file=sys.stderr)
     rows = []
-    for name, found in rates.items():
-        shares = [rate / bare for rate, bare in zip(found, rates[BARE], strict=True)]
-        each = f"{min(shares):.3f} … {max(shares):.3f}"
-        rows.append([name, f"{median(found):,.0f}", f"{median(shares):.3f}", each, memory[name]])
-    head = ["", "windows/s", "of the bare loop", "least … most", "MB, early → late"]
-    print(text_table(head, rows, numbers=True))
+    for name in calls:
+        turns = [f"round {number + 1}, {{}}" for number in range(rounds)]
+        shares = [done[each.format(name)][0] / done[each.format(BARE)][0] for each in turns]
+        rates, times, memory = zip(*(done[each.format(name)] for each in turns), strict=True)
+        row = [name, f"{median(rates):,.0f}", f"{median(shares):.3f}"]
+        row += [f"{min(shares):.3f} … {max(shares):.3f}", f"{median(times):.1f}", memory[-1]]
+        rows.append(row)
+    head = ["", "windows/s", "of the bare loop", "least … most", "processor µs per window"]
+    print(text_table([*head, "MB, early → late"], rows, numbers=True))
+
+
+class Stub:
+    """A session that answers every batch alike, at once."""
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._answers = session, dict[int, Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, names: list[str], feed: dict[str, Array]) -> Any:
+        (x,) = feed.values()
+        if len(x) not in self._answers:
+            self._answers[len(x)] = self._session.run(names, feed)
+        return self._answers[len(x)]
+
+
+def measure_stub(model: Path, data: Path, output: Path, windows: int, rounds: int) -> None:
+    """The least of some rounds: other programs make it more, never less."""
+    made, found = scorer.Scorer(model).model, list[float]()
+    made._session = Stub(made._session)
+    with patch.object(scorer, "_open", lambda *_: made):
+        for _ in range(rounds):
+            begin = time.process_time()
+            run_engine("local", model, data, output, workers=1)
+            found.append(1e6 * (time.process_time() - begin) / windows)
+    print(f"processor µs per window without the network: {', '.join(f'{t:.2f}' for t in found)}")
+    print(f"least: {min(found):.2f}")
 
 
 def main() -> None:
@@ -194,22 +249,22 @@ def main() -> None:
     parser.add_argument("--network", choices=NETWORKS, default="tcn")
     parser.add_argument("--output", type=Path, default=Path("out/fleet"))
     parser.add_argument("--engines", nargs="*", default=["local", "ray", "spark"])
+    parser.add_argument("--stub", action="store_true")
     args = parser.parse_args()
     model, data = args.output / f"{args.network}.onnx", args.output / f"data-{args.windows}"
     data.mkdir(parents=True, exist_ok=True)
-    export_model(model, NETWORKS[args.network])
+    if not model.exists():
+        export_model(model, NETWORKS[args.network])
     windows = write_recordings(data, args.windows)
-    with ExitStack() as started:
-        context = get_context("spawn")
-        pool = started.enter_context(ProcessPoolExecutor(WORKERS, mp_context=context))
-        for engine in args.engines:
-            if engine != "local":
-                started.enter_context({"ray": ray, "spark": spark}[engine]())
+    if args.stub:
+        measure_stub(model, data, args.output / "stub", windows, args.rounds)
+        return
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         calls: dict[str, Callable[[], None]] = {BARE: partial(run_bare, pool, model, windows)}
         for engine in args.engines:
             calls[engine] = partial(run_engine, engine, model, data, args.output / engine)
         run_bare(pool, model, 4 * BATCH)  # the processes are there, and the sessions were opened
-        measure(calls, windows, args.rounds)
+        measure(calls, windows, args.rounds, args.output / f"{args.network}-{args.windows}.json")
 
 
 if __name__ == "__main__":
