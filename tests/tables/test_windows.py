@@ -155,8 +155,8 @@ def test_samples_fit_the_model_or_are_refused(given, model, expected):
 def test_thin_keeps_every_kth(batch: int, count: int, step: int) -> None:
     numbers = np.arange(count)
     batches = (numbers[i : i + batch] for i in range(0, count, batch))
-    kept, found = thin(batches, most=10)
-    assert found == step
+    kept, found, seen = thin(batches, most=10)
+    assert (found, seen) == (step, count)
     assert kept.tolist() == numbers[::step].tolist()
     assert len(kept) <= 10
 

@@ -11,6 +11,7 @@ from functools import cache
 
 from onesigma.cli.convert import CONVERT, INSPECT
 from onesigma.cli.evaluate import AUDIT, REPORT
+from onesigma.cli.fit import EXPORT, FIT
 from onesigma.cli.live import LIVE
 from onesigma.cli.predict import PREDICT
 from onesigma.command import Command, add_everywhere
@@ -30,7 +31,7 @@ def commands() -> dict[str, Command]:
     """All commands by name; the laboratory has some of its own."""
     from onesigma.lab.commands import BENCH, DEMO, REPRODUCE
 
-    order = (DEMO, CONVERT, INSPECT, PREDICT, LIVE, AUDIT, REPORT, BENCH, REPRODUCE)
+    order = (FIT, PREDICT, REPORT, LIVE, EXPORT, AUDIT, INSPECT, CONVERT, BENCH, DEMO, REPRODUCE)
     return {command.name: command for command in order}
 
 
