@@ -86,7 +86,7 @@ def _run_fit(args: argparse.Namespace) -> None:
         channels=args.channels or _channels(args, inputs),
         units=args.units,
         rate=args.rate,
-        scaling=_scaling(args, inputs),
+        scaling=find_scaling(args, inputs),
         resume=args.resume,
         progress=lambda steps: command.show_progress(steps, "fit"),
     )
@@ -155,7 +155,9 @@ def _channels(args: argparse.Namespace, inputs: npt.NDArray[Any]) -> list[str] |
     return names if len(names) == int(np.prod(inputs.shape[1:-1])) else None
 
 
-def _scaling(args: argparse.Namespace, inputs: npt.NDArray[Any]) -> tuple[Tensor, Tensor] | None:
+def find_scaling(
+    args: argparse.Namespace, inputs: npt.NDArray[Any]
+) -> tuple[Tensor, Tensor] | None:
     """What ``--standardise`` says, by a file or of these inputs, in the shape of the channels."""
     import torch
 
