@@ -77,7 +77,7 @@ def test_quiet_silences_processes_too_but_not_errors(arguments, demo_does, capfd
 def test_missing_extra_says_what_to_install(demo_does, capsys):
     demo_does(raising(ModuleNotFoundError("No module named 'tqdm'", name="tqdm")))
     assert cli.main(["demo"]) == 1
-    assert "pip install 'onesigma[demo]'" in capsys.readouterr().err
+    assert "in a clone of the repository, pip install '.[demo]'" in capsys.readouterr().err
 
 
 def test_every_extra_that_is_named_exists():

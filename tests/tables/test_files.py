@@ -201,7 +201,7 @@ def test_faults_in_parquet(tmp_path):
 def test_parquet_without_its_package(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(PackageError, match=r"pip install 'onesigma\[predict\]'"):
+    with pytest.raises(PackageError, match=r"pip install '.\[predict\]'"):
         read(tmp_path / "t.parquet")
 
 

@@ -15,7 +15,7 @@ from onesigma.cli.fit import EXPORT, FIT
 from onesigma.cli.live import LIVE
 from onesigma.cli.predict import PREDICT
 from onesigma.command import Command, add_everywhere
-from onesigma.errors import OnesigmaError
+from onesigma.errors import OnesigmaError, install
 from onesigma.text_table import printable
 from onesigma.version import __version__
 
@@ -79,8 +79,8 @@ def _explain(error: Exception, command: str) -> str:
         return str(error)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and missing.split(".")[0] != "onesigma":
-        what = f"'onesigma[{command}]'" if command in EXTRAS else missing
-        return f"this command needs {missing}. Install it with: pip install {what}"
+        way = install(command) if command in EXTRAS else f"pip install {missing}"
+        return f"this command needs {missing}: {way}"
     return (
         f"{type(error).__name__}: {error}\nThis should not happen: please report it with what "
         "`onesigma --debug` prints for the same command."

@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.errors import DataError, PackageError
+from onesigma.errors import DataError, PackageError, install
 
 Array: TypeAlias = npt.NDArray[np.float32]
 Columns: TypeAlias = Sequence[str | int] | None
@@ -308,9 +308,7 @@ def import_pyarrow() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:
-        raise PackageError(
-            "Parquet files need pyarrow. Install it with: pip install 'onesigma[predict]'"
-        ) from error
+        raise PackageError(f"Parquet files need pyarrow: {install('predict')}") from error
 
 
 def _read_parquet(path: Path, columns: Columns) -> Iterator[Array]:
