@@ -80,6 +80,17 @@ def test_a_page_in_the_browser(site: Path, browser) -> None:
         page.close()
 
 
+def test_the_search_works_from_the_disk(site: Path, browser) -> None:
+    page = browser.new_page()
+    page.goto((site / "quickstart.html").as_uri())
+    page.locator("input.md-search__input").click()
+    page.keyboard.type("threshold")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for(state="attached", timeout=20_000)
+    assert ".html" in found.get_attribute("href")
+    page.close()
+
+
 def test_the_page_of_ops_is_current() -> None:
     pytest.importorskip("onnx")
     written = (ROOT / "docs" / "supported-ops.md").read_text(encoding="utf-8")
