@@ -266,9 +266,8 @@ def complete(
     contract: Contract | None = None,
 ) -> None:
     """Columns by the names of the model's channels, and windows of the length that it takes."""
-    known = () if contract is None else contract.channels
-    if args.columns is None and known and {*known} <= {*column_names(path, header=args.header)}:
-        args.columns = list(known)
+    if args.columns is None:
+        args.columns = find_columns(path, contract, header=args.header)
     if args.window is not None or args.shape is not None or path.suffix.lower() == ".wav":
         return
     rows = next(read_rows(path, args.columns, header=args.header), np.empty(0))
@@ -276,6 +275,14 @@ def complete(
     found = find_window(width, input_shape, channels_last=args.channels_last)
     if found is not None:
         args.window, args.channels_last = found
+
+
+def find_columns(
+    path: Path, contract: Contract | None, *, header: bool | None = None
+) -> list[str] | None:
+    """The columns that are called like the model's channels; None if some of these have none."""
+    known = () if contract is None else contract.channels
+    return [*known] if known and {*known} <= {*column_names(path, header=header)} else None
 
 
 def read_cut(

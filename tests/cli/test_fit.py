@@ -3,6 +3,7 @@
 import csv
 import json
 from argparse import Namespace
+from collections.abc import Iterator
 from inspect import getsource
 from pathlib import Path
 
@@ -56,12 +57,18 @@ LABELLED = ["--labelled", "r.csv", "y.csv", "--groups", "g.csv", "--class-names"
 
 
 @pytest.fixture(scope="module")
-def fitted(folder) -> Path:
+def hurried() -> Iterator[None]:
+    """A form that is not good, but made in a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ROWS": 400, "STEPS": 20, "LONGER": 1}.items():
+            patch.setattr(fitting, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted(folder, hurried) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(fitting, "ROWS", 400)
-        patch.setattr(fitting, "STEPS", 20)
-        patch.setattr(fitting, "LONGER", 1)
         more = ["--risk", "0.3", "--standardize", "s.json", "--rate", "50", "--worth", "1", "-q"]
         assert cli.main([*FIT, *LABELLED, *more, "-o", "m.safetensors"]) == 0
     return folder / "m.safetensors"
@@ -138,6 +145,22 @@ def test_export(output, here, capsys):
         assert [row["start"] for row in theirs] == [row["start"] for row in ours]
     else:
         assert Path(output, "model.c").stat().st_size > 1000
+
+
+def test_from_onnx_with_a_table_of_features(tmp_path, hurried, capsys):
+    pytest.importorskip("onnx")
+    from onnx_files import classifier, numbers, write
+
+    path = write(tmp_path / "net.onnx", classifier())
+    np.savetxt(tmp_path / "x.csv", numbers(60, 6), delimiter=";")
+    command = ["fit", str(path), "--dropout", "every Relu=0.5", "--worth", "1", "--json"]
+    output = tmp_path / "m.safetensors"
+    files = ["--unlabelled", str(tmp_path / "x.csv"), str(tmp_path / "x.csv"), "-o", str(output)]
+    assert cli.main([*command, *files]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["path"], said["abstain"]) == (str(output), None)
+    assert [site["rate"] for site in said["report"]["sites"]] == [0.5]
+    assert onesigma.load(output).settings.input_shapes == ((None, 6),)
 
 
 def test_int8_is_measured_on_real_inputs(here, capsys):

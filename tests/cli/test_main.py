@@ -156,7 +156,7 @@ def test_every_command_has_an_example_and_the_common_options(name, capsys):
 @pytest.mark.parametrize(
     ("name", "saved", "exported"),
     [("predict", True, True), ("audit", True, False), ("report", True, False),
-     ("convert", False, False)],
+     ("convert", False, False), ("fit", False, False), ("export", True, False)],
 )  # fmt: skip
 def test_help_offers_only_models_that_the_command_takes(name, saved, exported, capsys):
     text = " ".join(show([name, "--help"], capsys).split())

@@ -195,7 +195,7 @@ def test_another_onnx_file(folder):
             "model.foo",
             {},
             InputError,
-            "no model: give a .safetensors file of onesigma.save, an .onnx",
+            "no model: give a .safetensors file .of onesigma fit, or of onesigma.save., an .onnx",
         ),
         ("source_nets", {}, InputError, "no model"),
         ("source_nets:trained", {}, InputError, "an example of its inputs is needed"),

@@ -199,7 +199,7 @@ def _tell(made: Converted, args: argparse.Namespace) -> None:
 
 
 def _add_export_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help=f"{SAVED} or of onesigma fit")
+    parser.add_argument("model", metavar="MODEL", type=Path, help=SAVED)
     what = "what to write: an .onnx file for any runtime, or a folder for C"
     command.add_file(parser, "-o", "--output", what=what, required=True)
     command.add_switch(parser, "--int8", "store weights in eight bits, and say what that costs")
@@ -215,7 +215,7 @@ def _run_export(args: argparse.Namespace) -> None:
     from onesigma.storage.model_file import load
 
     if args.model.suffix != ".safetensors":
-        raise InputError(f"{args.model}: export takes {SAVED}. Make it with onesigma fit.")
+        raise InputError(f"{args.model}: export takes {SAVED}.")
     made, given = load(args.model), args.example_input
     examples = None if given is None else torch.from_numpy(read_array(given))
     written = export(made, args.output, example_input=examples, int8=args.int8)

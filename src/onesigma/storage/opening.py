@@ -29,7 +29,7 @@ Predict: TypeAlias = Callable[[Array], runtime.Prediction]
 Rates: TypeAlias = Mapping[str, float]
 KERAS = (".keras", ".h5", ".hdf5")
 # What a name may stand for.
-SAVED = "a .safetensors file of onesigma.save"
+SAVED = "a .safetensors file (of onesigma fit, or of onesigma.save)"
 EXPORTED = "an .onnx file of onesigma.export"
 NETWORK = (
     "a network that is not converted yet: an .onnx, .keras or .h5 file, package.module:factory "
