@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help setup engines demo test test-all fuzz damage check lock sbom advisories docs clean
+.PHONY: help setup engines demo test test-all fuzz damage check lock sbom advisories docs release clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -73,6 +73,17 @@ advisories:      ## known vulnerabilities of the pinned packages; asks the netwo
 
 docs: $(STAMP)   ## build the docs site in out/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# An environment of its own. The sources are not beside it, so that what is missing in a package shows.
+RELEASE := $(VENV)/release
+release:         ## build wheel and sdist in dist/, and try each in a clean environment
+	rm -rf dist $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt hatchling numpy safetensors torch
+	$(RELEASE)/bin/python -m hatchling build
+	for file in dist/*; do \
+	  $(RELEASE)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall $$file \
+	  && $(RELEASE)/bin/python tools/try_package.py || exit 1; done
 
 clean:           ## remove .venv and everything generated
 	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,7 +6,7 @@ A few hundred labelled windows that training has not seen turn the uncertainty i
 promise. You see the rule, and then whether the promise held: it does on windows like those the rule
 was fitted on, and it does NOT for people it knows nothing of, for whom no such promise is made.
 Real recordings of a smartwatch and the network of the demo; it needs
-`pip install 'onesigma[demo]'`.
+`pip install '.[demo]'`.
 """
 
 import torch

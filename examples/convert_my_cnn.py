@@ -5,7 +5,7 @@
 A small CNN, written and trained as usual on made-up windows (waves.py), is converted with one call.
 You see which ops its uncertainty goes through and whether they are exact there, how far one pass
 is from Monte-Carlo dropout before and after calibration without labels, and that the exported ONNX
-file gives the same answers. It needs `pip install 'onesigma[onnx]'`.
+file gives the same answers. It needs `pip install '.[onnx]'`.
 """
 
 import torch

@@ -5,7 +5,7 @@
 With Keras on its PyTorch backend (no TensorFlow needed) a model converts as it is: the layers keep
 their names, `Dropout` and `SpatialDropout1D` are found. You see the report by layer, an answer with
 its uncertainty beside Keras' own, and the file that is written for other runtimes. The windows are
-made up (waves.py). It needs `pip install 'onesigma[keras,onnx]'`.
+made up (waves.py). It needs `pip install '.[keras,onnx]'`.
 """
 
 import os

@@ -6,7 +6,7 @@ Real windows of people the network does not know, beside input that means nothin
 (a random walk) and white noise. You see how sure each method is of itself on each kind, and how
 well a score tells foreign from real (AUROC: 0.5 is chance, 1 is perfect); then how often an alarm
 sounds that is set so that 5 % of a known person's windows raise it. It needs `pip install
-'onesigma[demo]'`.
+'.[demo]'`.
 """
 
 import numpy as np

@@ -9,6 +9,7 @@ from truth.verdicts import CRASH, SILENT, judge
 
 import onesigma
 from onesigma import (
+    CaptureError,
     InputError,
     ModelError,
     NoRandomness,
@@ -47,6 +48,33 @@ def test_dense_output_with_classes_last():
 def test_no_dropout():
     with pytest.raises(NoRandomness, match="input_std"):
         onesigma.convert(nn.Linear(6, 3).eval(), X)
+
+
+def test_dropout_of_rate_0_is_none():
+    with pytest.raises(NoRandomness, match=r"Every dropout \(in module 2\) has the rate p = 0"):
+        onesigma.convert(small(p=0.0), X)
+    assert bool((onesigma.convert(small(p=0.0), X, input_std=0.1)(X).var > 0).all())
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            x = 2 * x
+        return self.inner(x)
+
+
+def test_a_branch_on_data_is_one_paragraph_with_its_line(capfd):
+    with pytest.raises(
+        CaptureError, match=r"test_conversion\.py:\d+: 'if x\.sum\(\) > 0:'"
+    ) as said:
+        onesigma.convert(Branching(), X)
+    assert len(str(said.value)) < 300
+    assert "torch.where" in str(said.value)
+    assert capfd.readouterr() == ("", "")
 
 
 class Unsupported(nn.Module):

@@ -200,3 +200,39 @@ def test_a_kept_answer_comes_with_its_own_softmax(tmp_path):
     for each in (kept, onesigma.load(tmp_path / "m.safetensors")):
         assert torch.equal(each(X).mean, model(X))
         assert torch.equal(each(X).plain_probs, model(X).softmax(1))
+
+
+def test_predict_takes_arrays_of_any_size_and_builds_no_gradients():
+    converted = onesigma.convert(small(), X)
+    many = torch.randn(700, 6, generator=torch.Generator().manual_seed(1))
+    expected = converted(many)
+    for given in (many, many.numpy(), many.double().numpy()):
+        answer = converted.predict(given, batch=64)
+        assert_agree(answer, expected)
+        assert not any(part.requires_grad for part in answer.arrays().values())
+    assert expected.probs.requires_grad
+    with pytest.raises(InputError, match=r"not ndarray\. Arrays are taken by predict"):
+        converted(many.numpy())
+
+
+def test_predict_runs_batch_by_batch(monkeypatch):
+    converted, sizes = onesigma.convert(small(), X), []
+    forward = Converted.forward
+
+    def count(self: Converted, x: Tensor) -> Prediction:
+        sizes.append(len(x))
+        return forward(self, x)
+
+    monkeypatch.setattr(Converted, "forward", count)
+    converted.predict(torch.zeros(600, 6))
+    assert sizes == [256, 256, 88]
+
+
+@pytest.mark.parametrize(
+    "given", [torch.zeros(0, 6), (), torch.tensor(1.0), "text", torch.zeros(2, 5)]
+)
+def test_predict_refuses_what_is_no_batch(given):
+    with pytest.raises(InputError):
+        onesigma.convert(small(), X).predict(given)
+    with pytest.raises(InputError, match="batch=0"):
+        onesigma.convert(small(), X).predict(X, batch=0)

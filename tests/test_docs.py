@@ -164,3 +164,8 @@ def test_the_example_of_the_rules_page_is_right(files: Path) -> None:
     assert ((y.mean - sample.mean(0)).abs() < 5 * error).all()
     deviation = (sample - sample.mean(0)).square()
     assert ((y.var - deviation.mean(0)).abs() < 5 * deviation.std(0) / len(sample) ** 0.5).all()
+
+
+def test_nobody_is_sent_to_an_index_that_has_no_onesigma() -> None:
+    for page in [*PAGES, *(ROOT / "examples").glob("*.py")]:
+        assert "onesigma[" not in page.read_text(encoding="utf-8"), name(page)

@@ -140,3 +140,19 @@ def test_inputs_of_several_kinds():
     model = onesigma.convert(TwoInputs().eval(), (index, torch.ones(3, 1)))
     with torch.no_grad():
         assert model(index, x).valid.tolist() == [True, False, True]
+
+
+def test_it_prints_short_and_without_gradients():
+    model = nn.Sequential(nn.Dropout(0.4), nn.Linear(6, 3)).eval()
+    answer = onesigma.convert(model, torch.randn(2, 6))(torch.randn(2000, 6))
+    title, header, _, *rows, more = repr(answer).splitlines()
+    assert title == "Prediction: mean of shape (2000, 3)"
+    assert header.split() == ["label", "confidence", "entropy", "epistemic"]
+    assert [int(row.split()[0]) for row in rows] == answer.label[:5].tolist()
+    assert [float(row.split()[1]) for row in rows] == pytest.approx(
+        answer.confidence[:5].tolist(), rel=5e-3
+    )
+    assert more == "… and 1995 more"
+    assert repr(prediction(2, 5, 5)) == "Prediction: mean of shape (2, 4, 5, 5)"
+    wide = repr(Prediction(torch.zeros(1, 9), torch.ones(1, 9)))
+    assert wide.splitlines()[-1].split("  ")[0] == "[0, 0, 0, 0, 0, …]"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs", reason="pip install 'onesigma[docs]'")
+    pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
     pytest.importorskip("mkdocstrings")
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
@@ -78,6 +78,17 @@ def test_a_page_in_the_browser(site: Path, browser) -> None:
         shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (shade == "rgb(255, 255, 255)") == (scheme == "light")
         page.close()
+
+
+def test_the_search_works_from_the_disk(site: Path, browser) -> None:
+    page = browser.new_page()
+    page.goto((site / "quickstart.html").as_uri())
+    page.locator("input.md-search__input").click()
+    page.keyboard.type("threshold")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for(state="attached", timeout=20_000)
+    assert ".html" in found.get_attribute("href")
+    page.close()
 
 
 def test_the_page_of_ops_is_current() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from onesigma.text_table import text_table
 
 Array = TypeVar("Array")
 # An input is unfamiliar if fewer than this share of the known inputs are as odd.
 NOVEL = 0.02
+_SHOWN = 5  # of a batch, when it is printed
 SURE, UNSURE, UNFAMILIAR, BROKEN = "sure", "unsure", "unfamiliar", "broken input"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer(Generic[Array]):
     """An answer and its uncertainty, for a batch.
 
@@ -57,6 +60,22 @@ class Answer(Generic[Array]):
         names = [each.name for each in fields(self) if each.name != "class_dim"]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
+    def __repr__(self) -> str:
+        """Short, in place of every number: the first inputs, and how many more there are."""
+        names = ("label", "confidence", "entropy", "epistemic", "novelty", "act")
+        shown = names if self.probs is not None else ("mean", "std")
+        columns: dict[str, list[str]] = {}
+        for name in shown:
+            if (values := getattr(self, name)) is not None and values.ndim <= 2:
+                rows = values[:_SHOWN].tolist()
+                columns[name] = [_show(row) for row in rows]
+        title = f"{type(self).__name__}: mean of shape {tuple(self.mean.shape)}"  # type: ignore[attr-defined]
+        if not columns:  # one answer for each position
+            return title
+        more = len(self.mean) - _SHOWN  # type: ignore[arg-type]
+        table = text_table([*columns], [*zip(*columns.values(), strict=True)], numbers=True)
+        return f"{title}\n{table}" + (f"\n… and {more} more" if more > 0 else "")
+
     @property
     def reason(self) -> list[str]:
         """For each input, why to act or not: sure, unsure, unfamiliar or broken input."""
@@ -91,3 +110,9 @@ class Answer(Generic[Array]):
         if self.probs is None:
             raise AttributeError("A regression prediction has no classes: use mean and var.")
         return self.probs
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_show, value[:_SHOWN]))}{', …' * (len(value) > _SHOWN)}]"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

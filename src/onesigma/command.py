@@ -6,16 +6,29 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from onesigma.errors import DataError, ModelError
-from onesigma.storage.opening import NETWORK, SAVED, Array, Opened, open_model
-from onesigma.tables.windows import Scaling, fit_to_model, read_samples, thin
+from onesigma.runtime.contract import Contract
+from onesigma.storage.opening import (
+    NETWORK,
+    SAVED,
+    Array,
+    Network,
+    Opened,
+    is_converted,
+    open_model,
+    open_network,
+)
+from onesigma.tables.files import column_names, read_rows
+from onesigma.tables.windows import Scaling, find_window, fit_to_model, read_samples, thin
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,19 +143,20 @@ def _parse_rate(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r} is not NODE=RATE, as in relu_1=0.5")
 
 
-def add_model(parser: argparse.ArgumentParser, *converted: str) -> None:
+def add_model(parser: argparse.ArgumentParser, *converted: str, task: bool = True) -> None:
     """MODEL: one of these converted ones, or a network and how to open and convert it."""
     parser.add_argument("model", metavar="MODEL", help="; or ".join([*converted, NETWORK]))
     group = parser.add_argument_group("for a network that is not converted yet")
-    what = "weights of package.module:factory, .safetensors or .pt; default: the factory's own"
+    what = "trained weights of package.module:factory, .safetensors or .pt"
     add_file(group, "--weights", what=what)
     add_switch(group, "--trust", "allow files to be unpickled, which runs whatever code is in them")
     add_dropout(group)
-    what = "what the network does; default classification"
-    group.add_argument("--task", choices=("classification", "regression"), help=what)
+    if task:
+        what = "what the network does; default classification"
+        group.add_argument("--task", choices=("classification", "regression"), help=what)
 
 
-def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
+def open_model_from(args: argparse.Namespace, example: Array | None = None) -> Opened:
     """The model of ``add_model``; ``example`` is a real batch, which a factory needs."""
     return open_model(
         args.model,
@@ -156,22 +170,41 @@ def open_model_from(args: argparse.Namespace, example: Array) -> Opened:
     )
 
 
+def open_network_from(args: argparse.Namespace, *, no_dropout: bool = False) -> Network:
+    """The network of ``add_model``, not converted; ``no_dropout`` allows one without."""
+    return open_network(
+        args.model,
+        weights=args.weights,
+        trust=args.trust,
+        dropout=dict(args.dropout) if args.dropout or no_dropout else None,
+        channel_dropout=dict(args.channel_dropout),
+    )
+
+
 def add_samples(parser: argparse.ArgumentParser, more: str = "", **settings: Any) -> None:
     """DATA and how samples are cut from it; ``open_with_samples`` reads them."""
     what = (
-        "a .csv, .npy, .parquet or .wav file of any size: every row (entry, sound) is a sample or, "
-        "with --window, an instant of a recording"
+        "a .csv, .npy, .parquet or .wav file of any size: every row (entry, sound) is a sample or "
+        "an instant of a recording"
     )
     add_file(parser, "data", what=what + more, metavar="DATA", **settings)
+    group = add_cutting(parser)
+    count: Any = {"type": parse_count, "metavar": "N", "default": 64}
+    group.add_argument("--batch", **count, help="samples at a time; default 64")
+
+
+def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:
+    """How samples are cut from the rows of a file; ``read_cut`` does so."""
     group = parser.add_argument_group("how samples are cut")
-    add_channels(group)
+    add_channels(group, scaling)
     group.add_argument(
         "--header",
         action=argparse.BooleanOptionalAction,
         help="whether the first line of a CSV names the columns; default: if it holds no number",
     )
     count: Any = {"type": parse_count, "metavar": "N"}
-    group.add_argument("--window", **count, help="cut windows of N rows")
+    what = "cut windows of N rows; default: what the model takes, where rows are its channels"
+    group.add_argument("--window", **count, help=what)
     group.add_argument("--hop", **count, help="rows from window to window; default: as --window")
     group.add_argument(
         "--shape",
@@ -179,10 +212,10 @@ def add_samples(parser: argparse.ArgumentParser, more: str = "", **settings: Any
         metavar="C,L",
         help="of one sample; default: what the model takes, where rows or windows fit it",
     )
-    group.add_argument("--batch", **count, default=64, help="samples at a time; default 64")
+    return group
 
 
-def add_channels(parser: Parser) -> None:
+def add_channels(parser: Parser, scaling: str = "") -> None:
     """Which columns of a file or a stream are the channels, and what is done to them."""
     parser.add_argument(
         "--columns",
@@ -193,7 +226,7 @@ def add_channels(parser: Parser) -> None:
     what = "windows (instants, channels), not (channels, instants)"
     add_switch(parser, "--channels-last", what)
     what = '(x − mean) / std by a JSON file {"mean": …, "std": …}, one number or one per channel'
-    add_file(parser, "--standardise", "--standardize", what=what)
+    add_file(parser, "--standardise", "--standardize", what=what + scaling)
 
 
 def read_scaling(args: argparse.Namespace) -> Scaling | None:
@@ -212,21 +245,66 @@ def parse_count(text: str) -> int:
 
 
 def open_with_samples(args: argparse.Namespace) -> tuple[Opened, Iterator[Array]]:
-    """The model of ``add_model``, and the samples of ``add_samples`` in the shape it takes."""
+    """The model of ``add_model``, and the samples of ``add_samples`` in the shape it takes.
+
+    What the model knows and the user does not say is added to ``args``: window and columns.
+    """
+    if is_converted(args.model):
+        model = open_model_from(args)
+        complete(args, args.data, model.input_shape, model.contract)
+        return model, read_cut(args, args.data, model.input_shape, scaling=read_scaling(args))
+    samples = read_cut(args, args.data, None, scaling=read_scaling(args))
+    first = next(samples)  # a factory does not say what it takes, but the data does
+    model, file = open_model_from(args, first), args.data.name
+    return model, (fit_to_model(x, model.input_shape, file) for x in chain([first], samples))
+
+
+def complete(
+    args: argparse.Namespace,
+    path: Path,
+    input_shape: Sequence[int | None] | None,
+    contract: Contract | None = None,
+) -> None:
+    """Columns by the names of the model's channels, and windows of the length that it takes."""
+    if args.columns is None:
+        args.columns = find_columns(path, contract, header=args.header)
+    if args.window is not None or args.shape is not None or path.suffix.lower() == ".wav":
+        return
+    rows = next(read_rows(path, args.columns, header=args.header), np.empty(0))
+    width = rows.shape[1] if rows.ndim == 2 else 0
+    found = find_window(width, input_shape, channels_last=args.channels_last)
+    if found is not None:
+        args.window, args.channels_last = found
+
+
+def find_columns(
+    path: Path, contract: Contract | None, *, header: bool | None = None
+) -> list[str] | None:
+    """The columns that are called like the model's channels; None if some of these have none."""
+    known = () if contract is None else contract.channels
+    return [*known] if known and {*known} <= {*column_names(path, header=header)} else None
+
+
+def read_cut(
+    args: argparse.Namespace,
+    path: Path,
+    input_shape: Sequence[int | None] | None,
+    *,
+    scaling: Scaling | None = None,
+) -> Iterator[Array]:
+    """The samples of a file as ``add_cutting`` says, in the shape that the model takes."""
     samples = read_samples(
-        args.data,
+        path,
         window=args.window,
         hop=args.hop,
         columns=args.columns,
         batch=args.batch,
         shape=args.shape,
-        scaling=read_scaling(args),
+        scaling=scaling,
         channels_last=args.channels_last,
         header=args.header,
     )
-    first = next(samples)  # a factory does not say what it takes, but the data does
-    model, file = open_model_from(args, first), args.data.name
-    return model, (fit_to_model(x, model.input_shape, file) for x in chain([first], samples))
+    return (fit_to_model(x, input_shape, path.name) for x in samples)
 
 
 def add_sampling(parser: argparse.ArgumentParser, passes: int) -> None:
@@ -238,8 +316,8 @@ def add_sampling(parser: argparse.ArgumentParser, passes: int) -> None:
     parser.add_argument("--passes", **count, default=passes, help=what)
 
 
-def open_with_inputs(args: argparse.Namespace) -> tuple[Opened, Converted, Tensor, int]:
-    """The model, its converted network, every k-th sample, and k."""
+def open_with_inputs(args: argparse.Namespace) -> tuple[Opened, Converted, Tensor, int, int]:
+    """The model, its converted network, every k-th sample, k, and how many there are in all."""
     import torch
 
     model, samples = open_with_samples(args)
@@ -248,8 +326,8 @@ def open_with_inputs(args: argparse.Namespace) -> tuple[Opened, Converted, Tenso
             f"{model.name} holds the one-pass network alone, without the one to sample from. Give "
             f"what it was exported from: {SAVED}, or the original model."
         )
-    inputs, step = thin(samples, args.limit)
-    return model, model.converted, torch.from_numpy(inputs), step
+    inputs, step, count = thin(samples, args.limit)
+    return model, model.converted, torch.from_numpy(inputs), step, count
 
 
 def add_class_names(parser: argparse.ArgumentParser) -> None:

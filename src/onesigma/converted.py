@@ -171,6 +171,44 @@ class Converted(nn.Module):
         checked = self.check_inputs(named or inputs)
         return self.decide(hide_rows(self.answer(*checked), checked))
 
+    @torch.no_grad()
+    def predict(self, inputs: Any, *, batch: int = 256) -> Prediction:
+        """Answer any number of inputs, ``batch`` at a time and without gradients.
+
+        Args:
+            inputs: an array of numpy or a tensor; a tuple or a dict for a model of several inputs.
+            batch: inputs at a time; a model that fixes its batch takes its own.
+
+        Returns:
+            All answers as one, on the CPU.
+        """
+        if batch < 1:
+            raise InputError(f"batch={batch}: at least one input at a time.")
+        settings = self.settings
+        tensors = [self._as_tensor(x) for x in by_place(inputs, settings.input_names)]
+        counts = {len(x) if x.dim() else 0 for x in tensors}
+        if len(counts) != 1 or 0 in counts:
+            shapes = ", ".join(str(tuple(x.shape)) for x in tensors) or "none"
+            raise InputError(f"predict needs one input or more, as many of each; got {shapes}.")
+        (count,), size = counts, settings.input_shapes[0][0] or batch
+        filled = count if settings.dynamic_batch else -(-count // size) * size
+        rows = torch.arange(filled).clamp(max=count - 1)  # the last one again, and cut off below
+        parts = [self(*(x[part] for x in tensors)).detach() for part in torch.split(rows, size)]
+        said = Prediction.cat(parts).arrays()
+        whole = {name: values[:count] for name, values in said.items()}
+        return Prediction(**whole, class_dim=settings.class_dim)
+
+    def _as_tensor(self, x: Any) -> Tensor:
+        """On the model's device and, because numpy's numbers are float64, in its precision."""
+        try:
+            tensor = torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"Inputs are arrays or tensors, not {type(x).__name__}.") from error
+        weight = next((t for t in self.state_dict().values() if t.is_floating_point()), None)
+        if weight is None:
+            return tensor
+        return tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
+
     def answer(self, *inputs: Tensor) -> Prediction:
         """What the network itself says, before any temperature or rule."""
         return self.name_outputs(self.network(*inputs))
@@ -321,7 +359,10 @@ def check_inputs(
 def check_input(x: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype) -> Tensor:
     """Refuse what would give a wrong answer or an obscure error; cast half precision up."""
     if not isinstance(x, Tensor):
-        raise InputError(f"Expected a tensor of shape {_show(shape)}, not {type(x).__name__}.")
+        raise InputError(
+            f"Expected a tensor of shape {_show(shape)}, not {type(x).__name__}. Arrays are taken "
+            "by predict(x)."
+        )
     if x.dim() != len(shape) or any(
         n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
     ):

@@ -53,3 +53,8 @@ class PackageError(OnesigmaError, ImportError):
 
 class DataError(OnesigmaError):
     """A dataset is absent or damaged."""
+
+
+def install(extra: str) -> str:
+    """How to install an optional package; onesigma is on no package index yet."""
+    return f"in a clone of the repository, pip install '.[{extra}]'"

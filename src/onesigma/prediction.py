@@ -20,7 +20,7 @@ OUTPUTS = {
 GUARDED = ("contract", "novelty")  # what a guarded network says besides
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Answer[Tensor]):
     """An answer and its uncertainty for a batch, as tensors; ``Answer`` explains the fields."""
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import onesigma
 from onesigma.calibration.guarding import with_guard
-from onesigma.calibration.labelled import first_half, answers, learn_from_labels, nll
+from onesigma.calibration.labelled import first_half, learn_from_labels, nll
 
 
 def data(rows, seed):
@@ -42,7 +42,7 @@ def test_a_temperature_that_helps_is_kept(guarded):
     assert made.temperature is not None
     assert made.temperature.value > 1.2
     fresh, truth = data(2000, 2)
-    before, after = (nll(answers(m, (fresh,)), truth) for m in (guarded, made))
+    before, after = (nll(m.predict(fresh), truth) for m in (guarded, made))
     assert after < before
     assert made.abstain is None
 
@@ -51,12 +51,12 @@ def test_the_rule_keeps_its_promise_on_new_inputs(guarded):
     x, y = data(1200, 3)
     made = learn_from_labels(guarded, (x, y), risk=0.1)
     fresh, truth = data(6000, 4)
-    found = answers(made, (fresh,))
+    found = made.predict(fresh)
     risk = float((found.act & (found.label != truth)).float().mean())
     # The promise is in expectation over 600 examples: 5 of its standard errors.
     assert risk < 0.1 + 5 * (0.1 * 0.9 / 600) ** 0.5
     assert float(found.act.float().mean()) > 0.5
-    strange = answers(made, (20 + fresh[:200],))
+    strange = made.predict(20 + fresh[:200])
     assert not bool(strange.act.any())
     assert set(strange.reason) == {"broken input"}
 

@@ -47,12 +47,11 @@ def test_audit_of_a_saved_model(folder, capsys):
 def test_audit_of_a_factory_on_a_recording(folder, capsys):
     Path("audit_nets.py").write_text(
         "from torch import nn\n\n"
-        "def make():\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Dropout(0.4), nn.Linear(3 * 8, 2))\n"
+        "net = nn.Sequential(nn.Flatten(), nn.Dropout(0.4), nn.Linear(3 * 8, 2))\n"
     )
     recording = np.random.default_rng(0).normal(size=(80, 3))
     np.savetxt("recording.csv", recording, delimiter=",", header="x,y,z", comments="")
-    command = ["audit", "audit_nets:make", "recording.csv", "--window", "8", "--passes", "40"]
+    command = ["audit", "audit_nets:net", "recording.csv", "--window", "8", "--passes", "40"]
     assert cli.main([*command, "--json", "-q"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["inputs"] == 10
@@ -120,7 +119,7 @@ def test_a_long_file_is_thinned_with_its_labels(converted, folder, untimed, caps
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (REPORT, "39 labels for 40 inputs"),
+        (REPORT, "y.npy: 39 labels for 40 samples of x.npy"),
         (["report", "model.safetensors", "x.npy", "--risk", "0.1"], "--risk needs --labels"),
     ],
 )

@@ -77,7 +77,7 @@ def test_quiet_silences_processes_too_but_not_errors(arguments, demo_does, capfd
 def test_missing_extra_says_what_to_install(demo_does, capsys):
     demo_does(raising(ModuleNotFoundError("No module named 'tqdm'", name="tqdm")))
     assert cli.main(["demo"]) == 1
-    assert "pip install 'onesigma[demo]'" in capsys.readouterr().err
+    assert "in a clone of the repository, pip install '.[demo]'" in capsys.readouterr().err
 
 
 def test_every_extra_that_is_named_exists():
@@ -156,7 +156,7 @@ def test_every_command_has_an_example_and_the_common_options(name, capsys):
 @pytest.mark.parametrize(
     ("name", "saved", "exported"),
     [("predict", True, True), ("audit", True, False), ("report", True, False),
-     ("convert", False, False)],
+     ("convert", False, False), ("fit", False, False), ("export", True, False)],
 )  # fmt: skip
 def test_help_offers_only_models_that_the_command_takes(name, saved, exported, capsys):
     text = " ".join(show([name, "--help"], capsys).split())

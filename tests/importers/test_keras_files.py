@@ -179,5 +179,5 @@ def test_without_keras_or_on_another_backend(tmp_path, monkeypatch):
         with pytest.raises(ModelError, match="Keras runs on jax here: set KERAS_BACKEND=torch"):
             read_keras(path)
     monkeypatch.setattr("onesigma.importers.keras_files.find_spec", lambda name: None)
-    with pytest.raises(PackageError, match=r"pip install 'onesigma\[keras\]'"):
+    with pytest.raises(PackageError, match=r"pip install '.\[keras\]'"):
         read_keras(path)

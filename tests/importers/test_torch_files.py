@@ -1,6 +1,8 @@
 """Files of PyTorch: weights go in whole or not at all, and nothing is unpickled unasked."""
 
 import os
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,23 @@ def test_a_malicious_pickle_does_not_run(content, tmp_path):
     with pytest.raises(FileError):
         reader(path, trust=True)
     assert sentinel.exists()
+
+
+def test_the_class_of_a_pickled_model_may_lie_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "beside").mkdir()
+    module = tmp_path / "beside" / "pickled_nets.py"
+    module.write_text("from torch import nn\n\nclass Net(nn.Linear):\n    pass\n")
+    monkeypatch.syspath_prepend(module.parent)
+    torch.save(import_module("pickled_nets").Net(2, 3), module.parent / "model.pt")
+    monkeypatch.undo()
+    monkeypatch.delitem(sys.modules, "pickled_nets")
+    path = list(sys.path)
+    assert read_pickled_model(module.parent / "model.pt", trust=True).out_features == 3
+    assert sys.path == path
+    monkeypatch.delitem(sys.modules, "pickled_nets")
+    module.unlink()
+    with pytest.raises(FileError, match=r"model\.pt was made with the module 'pickled_nets'"):
+        read_pickled_model(module.parent / "model.pt", trust=True)
 
 
 def test_a_pickled_model_needs_trust(tmp_path):

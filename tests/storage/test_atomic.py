@@ -64,6 +64,13 @@ def test_a_full_disk_says_where(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_missing_folder_is_named(tmp_path):
+    path = tmp_path / "none" / "a.txt"
+    with pytest.raises(FileError, match=r"none is no folder\. Create it first") as said:
+        replacing(path).__enter__()
+    assert "onesigma-" not in str(said.value)  # the temporary name
+
+
 def test_a_failure_of_another_file_stays_what_it_is(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"), replacing(tmp_path / "a.txt"):
         (tmp_path / "absent").read_text()

@@ -132,6 +132,19 @@ def test_tensors_that_share_memory_can_be_saved(tmp_path):
 # Damage
 
 
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("my.onnx", "onesigma.read_onnx"), ("my.keras", "onesigma.read_keras"),
+     ("my.pt", "with PyTorch"), ("my.safetensors", "cannot be read")],
+)  # fmt: skip
+def test_a_file_of_another_kind_has_another_way(name, way, tmp_path):
+    (tmp_path / name).write_bytes(b"12345678")
+    with pytest.raises(FileError, match=f"{name}.*{way}"):
+        onesigma.load(tmp_path / name)
+    with pytest.raises(FileError, match="there is no such file"):
+        onesigma.load(tmp_path / f"no-{name}")
+
+
 def test_missing_and_foreign_files(tmp_path):
     with pytest.raises(FileError, match="absent"):
         onesigma.load(tmp_path / "absent")
@@ -141,7 +154,7 @@ def test_missing_and_foreign_files(tmp_path):
     with pytest.raises(FileError, match="text"):
         onesigma.load(tmp_path / "text")
     save_file({"weight": torch.ones(3)}, tmp_path / "plain")
-    with pytest.raises(FileError, match="not a converted model"):
+    with pytest.raises(FileError, match="holds tensors alone, such as weights"):
         onesigma.load(tmp_path / "plain")
 
 

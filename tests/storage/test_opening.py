@@ -24,8 +24,8 @@ def make_net():
         nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3)
     )
 
-def without_dropout():
-    return nn.Sequential(nn.Linear(6, 3))
+trained = make_net()
+without_dropout = nn.Sequential(nn.Linear(6, 3))
 """
 
 
@@ -76,14 +76,25 @@ def test_a_factory_and_its_weights(kind, model, converted, folder):
     assert opened.converted.report.sites[0].rate == 0.4
 
 
-def test_a_factory_with_its_own_weights(folder):
-    torch.manual_seed(0)
-    opened = open_model("source_nets:make_net", example=X[:2])
-    assert opened.predict(X).probs.shape == (9, 3)
+def test_a_factory_with_its_own_weights(model, converted, folder):
+    save_file(model.state_dict(), "own.safetensors")
+    Path("source_nets.py").write_text(
+        f"{SOURCE}\nfrom safetensors.torch import load_file\n\n"
+        "def load():\n"
+        "    net = make_net()\n"
+        "    net.load_state_dict(load_file('own.safetensors'))\n"
+        "    return net\n"
+    )
+    require_same(open_model("source_nets:load", example=X[:2]).predict(X), converted)
+
+
+def test_random_weights_are_refused(folder):
+    with pytest.raises(InputError, match=r"make_net makes a network with random.*--weights"):
+        open_model("source_nets:make_net", example=X[:2])
 
 
 def test_the_task_is_passed_on(folder):
-    opened = open_model("source_nets:make_net", example=X, task="regression")
+    opened = open_model("source_nets:trained", example=X, task="regression")
     assert opened.converted.settings.task == "regression"
 
 
@@ -116,7 +127,7 @@ def test_a_fixed_batch_takes_any_number(model, converted, folder):
     assert opened.input_shape == (4, 6)
     for n in (1, 4, 5, 9):
         require_same(opened.predict(X[:n]), converted, X[:n])
-    with pytest.raises(InputError, match="no inputs"):
+    with pytest.raises(InputError, match="one input or more"):
         opened.predict(X[:0])
 
 
@@ -184,13 +195,13 @@ def test_another_onnx_file(folder):
             "model.foo",
             {},
             InputError,
-            "no model: give a .safetensors file of onesigma.save, an .onnx",
+            "no model: give a .safetensors file .of onesigma fit, or of onesigma.save., an .onnx",
         ),
         ("source_nets", {}, InputError, "no model"),
-        ("source_nets:make_net", {}, InputError, "an example of its inputs is needed"),
+        ("source_nets:trained", {}, InputError, "an example of its inputs is needed"),
         ("source_nets:without_dropout", {"example": X}, NoRandomness, "No dropout"),
         ("source_nets:make_net", {"example": X, "weights": Path("no.pt")}, FileError, "no such"),
-        ("source_nets:make_net", {"example": X[:, :5]}, InputError, "does not run on the example"),
+        ("source_nets:trained", {"example": X[:, :5]}, InputError, "does not run on the example"),
         (
             "any.safetensors",
             {"weights": Path("w.pt")},

@@ -1,5 +1,6 @@
 """Rows from files: the same numbers whatever the file, faults named, damage refused."""
 
+import gzip
 import random
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from data_files import TABLE, WRITERS, write_wav
 from onesigma.errors import DataError, PackageError
 from onesigma.lab.datasets.prepared import read_npz
 from onesigma.tables import files
-from onesigma.tables.files import read_array, read_rows
+from onesigma.tables.files import column_names, read_array, read_rows
 
 
 def read(path: Path, *arguments, **options) -> np.ndarray:
@@ -61,12 +62,53 @@ def test_columns_by_number(name, tmp_path):
         'a,b\n"1",2.5\n"-3","4e1"\n',
         "1,2.5\n\n-3,4e1\n\n",
         "a,b\n1,2.5\n   \n-3,4e1\n",
+        "a;b\n1,0;2,5\n-3;4e1\n",
+        "1,0;2,5\n-3,0;4,0e1\n",
+        "1,0\t2,5\n\n-3\t4e1\n",
     ],
-    ids=["plain", "header", "semicolons", "tabs", "quotes", "empty lines", "blank lines"],
+    ids=[
+        "plain",
+        "header",
+        "semicolons",
+        "tabs",
+        "quotes",
+        "empty lines",
+        "blank lines",
+        "decimal commas",
+        "decimal commas alone",
+        "and tabs",
+    ],
 )
 def test_dialects_of_csv(text, tmp_path):
     (tmp_path / "t.csv").write_text(text, newline="", encoding="utf-8")
     assert read(tmp_path / "t.csv").tolist() == [[1, 2.5], [-3, 40]]
+
+
+def test_a_packed_csv(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,2.5\n-3,4e1\n"))
+    assert read(path).tolist() == [[1, 2.5], [-3, 40]]
+    assert column_names(path) == ["a", "b"]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"t\.csv\.gz cannot be read as CSV"):
+        read(path)
+
+
+def test_an_archive_of_one_array(tmp_path):
+    np.savez(tmp_path / "t.npz", TABLE)
+    np.testing.assert_array_equal(read(tmp_path / "t.npz"), TABLE)
+    np.savez(tmp_path / "t.npz", x=TABLE, y=TABLE)
+    with pytest.raises(DataError, match=r"t\.npz holds 2 arrays \(x, y\)"):
+        read(tmp_path / "t.npz")
+
+
+def test_nobody_is_advised_to_unpickle(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([{}]), allow_pickle=True)
+    (tmp_path / "t.csv").write_text("walk\n")
+    for name, says in (("t.npy", "holds Python objects"), ("t.csv", "read from .npy")):
+        with pytest.raises(DataError, match=says) as said:
+            read_array(tmp_path / name)
+        assert "allow_pickle" not in str(said.value)
 
 
 def test_the_header_can_be_stated(tmp_path):
@@ -159,7 +201,7 @@ def test_faults_in_parquet(tmp_path):
 def test_parquet_without_its_package(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(PackageError, match=r"pip install 'onesigma\[predict\]'"):
+    with pytest.raises(PackageError, match=r"pip install '.\[predict\]'"):
         read(tmp_path / "t.parquet")
 
 

@@ -89,3 +89,10 @@ def test_no_pytorch_is_imported():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_decimal_comma_after_semicolons():
+    reader = Lines(2)
+    found = list(reader.instants(["0,5;1", "-1,25;2"]))
+    assert np.array(found).tolist() == [[0.5, 1], [-1.25, 2]]
+    assert (reader.bad, reader.header) == (0, None)

@@ -10,7 +10,7 @@ from data_files import TABLE, WRITERS, write_csv, write_wav
 
 from onesigma.errors import DataError, InputError
 from onesigma.tables import files
-from onesigma.tables.windows import Scaling, fit_to_model, read_samples, thin
+from onesigma.tables.windows import Scaling, find_window, fit_to_model, read_samples, thin
 
 
 def read(path: Path, **options) -> np.ndarray:
@@ -155,8 +155,8 @@ def test_samples_fit_the_model_or_are_refused(given, model, expected):
 def test_thin_keeps_every_kth(batch: int, count: int, step: int) -> None:
     numbers = np.arange(count)
     batches = (numbers[i : i + batch] for i in range(0, count, batch))
-    kept, found = thin(batches, most=10)
-    assert found == step
+    kept, found, seen = thin(batches, most=10)
+    assert (found, seen) == (step, count)
     assert kept.tolist() == numbers[::step].tolist()
     assert len(kept) <= 10
 
@@ -178,3 +178,25 @@ def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
     peak(100)  # what is imported and kept for good
     short, long = peak(2_500), peak(20_000)
     assert long < short + 50_000 < 20_000 * 3 * 4  # garbage not yet collected; all numbers
+
+
+@pytest.mark.parametrize(
+    ("width", "shape", "found"),
+    [
+        (3, (None, 3, 40), (40, False)),
+        (6, (None, 2, 3, 40), (40, False)),
+        (3, (None, 40, 3), (40, True)),
+        (120, (None, 3, 40), None),  # a row is an input
+        (5, (None, 3, 40), None),
+        (6, (None, 6), None),
+        (3, (None, 3, None), None),
+        (3, None, None),
+    ],
+)
+def test_the_shape_of_an_input_says_how_rows_are_cut(width, shape, found):
+    assert find_window(width, shape) == found
+
+
+def test_a_square_window_is_cut_as_asked():
+    assert find_window(5, (None, 5, 5)) == (5, False)
+    assert find_window(5, (None, 5, 5), channels_last=True) == (5, True)

@@ -25,7 +25,6 @@ from onesigma.prediction import Prediction
 FEWEST = 40
 _SHIFTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 _WORSE = 0.01  # nats that the temperature may cost on clean inputs, if it gains more on others
-_ROWS = 256
 Labelled = tuple[Tensor | tuple[Tensor, ...], Tensor]
 
 
@@ -48,7 +47,7 @@ def learn_from_labels(
         made = made.with_temperature(heat)
     if risk is None:
         return made
-    seen = answers(made, tuple(x[~first] for x in inputs))
+    seen = made.predict(tuple(x[~first] for x in inputs))
     theirs = None if groups is None else groups[~first]
     return made.with_abstain(threshold(seen, labels[~first], risk=risk, groups=theirs))
 
@@ -58,7 +57,7 @@ def _with_interval(
 ) -> Converted:
     if risk is None:
         raise InputError("labelled needs risk: the share of values that may lie outside, as 0.1.")
-    seen = answers(made, inputs)
+    seen = made.predict(inputs)
     one = seen.mean.shape[seen.class_dim] == 1 and values.dim() == seen.mean.dim() - 1
     values = values.unsqueeze(seen.class_dim) if one else values
     interval = fit_interval(seen, values, first, risk)
@@ -91,22 +90,15 @@ def first_half(count: int, groups: Tensor | None, seed: int) -> Tensor:
     return torch.tensor([name in chosen for name in names.tolist()])
 
 
-@torch.no_grad()
-def answers(made: Converted, inputs: tuple[Tensor, ...]) -> Prediction:
-    """In pieces that fit in memory."""
-    chunks = zip(*(torch.split(x, _ROWS) for x in inputs), strict=True)
-    return Prediction.cat([made(*chunk) for chunk in chunks])
-
-
 def _temperature(
     made: Converted, inputs: tuple[Tensor, ...], labels: Tensor, seed: int
 ) -> Temperature | None:
     """The one that is best on inputs it was not fitted on; None if that is none at all."""
     generator = torch.Generator().manual_seed(seed)
-    clean = answers(made, inputs)
+    clean = made.predict(inputs)
     assert clean.probs is not None
     labels = checked_labels(clean.probs, labels, 1)
-    shifted = answers(made, corrupt(inputs, LABEL_HOLDS, generator))
+    shifted = made.predict(corrupt(inputs, LABEL_HOLDS, generator))
     part = torch.randperm(len(labels), generator=generator) % 2 == 0
     halves = [(part, ~part), (~part, part)]
     fitted = [fit_temperature(clean.probs[a], labels[a]) for a, _ in halves]

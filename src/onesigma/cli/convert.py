@@ -72,16 +72,9 @@ def _add_convert_options(parser: argparse.ArgumentParser) -> None:
 
 def _run_convert(args: argparse.Namespace) -> None:
     from onesigma.storage.model_file import save
-    from onesigma.storage.opening import open_network
 
     _check_output(args)
-    network = open_network(
-        args.model,
-        weights=args.weights,
-        trust=args.trust,
-        dropout=dict(args.dropout) if args.dropout or args.input_std else None,
-        channel_dropout=dict(args.channel_dropout),
-    )
+    network = command.open_network_from(args, no_dropout=bool(args.input_std))
     converted = _convert(network, args)
     if args.output.suffix == ".safetensors":
         save(converted, args.output)
@@ -102,6 +95,9 @@ def _check_output(args: argparse.Namespace) -> None:
 
     if os.path.realpath(args.output) == os.path.realpath(args.model):
         raise InputError(f"{args.output} is the model itself: give the new file another name.")
+    idle = args.opset is not None or args.keep_output is not None
+    if idle and args.output.suffix != ".onnx":
+        raise InputError(f"{args.output}: --opset and --keep-output are for .onnx files.")
     if args.output.suffix != ".safetensors":
         check_target(args.output, OPSET if args.opset is None else args.opset)
     elif not args.output.parent.is_dir():
@@ -168,7 +164,7 @@ INSPECT = Command(
 )
 CONVERT = Command(
     "convert",
-    "a network into one that also says how sure it is",
+    "advanced: the paper's pass, without learning from inputs",
     _add_convert_options,
     _run_convert,
     description="Read a network, carry the uncertainty of its dropout through it, and write it "

@@ -13,7 +13,7 @@ from onesigma import command
 from onesigma.command import Command
 from onesigma.errors import InputError
 from onesigma.storage.opening import SAVED
-from onesigma.tables.files import read_array
+from onesigma.tables.labels import read_labels
 
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def _run_audit(args: argparse.Namespace) -> None:
     from onesigma.calibration.comparison import audit
 
     # All at once, which is why there is a limit: every layer's moments of every sample are kept.
-    _, converted, inputs, _ = command.open_with_inputs(args)
+    _, converted, inputs, *_ = command.open_with_inputs(args)
     result = audit(converted, inputs, passes=args.passes, progress=command.show_progress)
     if args.json:
         command.print_json(result.to_dict())
@@ -46,7 +46,9 @@ def _run_audit(args: argparse.Namespace) -> None:
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser, SAVED)
     command.add_samples(parser)
-    what = "a .npy file with the number of each sample's true class (regression: its true value)"
+    what = (
+        "a .csv or .npy file with each sample's true class, its number or name (regression: value)"
+    )
     command.add_file(parser, "--labels", what=what)
     command.add_class_names(parser)
     command.add_sampling(parser, passes=100)
@@ -70,16 +72,23 @@ def _run_report(args: argparse.Namespace) -> None:
 
     if args.risk is not None and args.labels is None:
         raise InputError("--risk needs --labels: a threshold is found from true classes.")
-    labels = None if args.labels is None else torch.from_numpy(read_array(args.labels))
-    class_names = command.read_class_names(args)
-    model, converted, inputs, step = command.open_with_inputs(args)
+    given = command.read_class_names(args)
+    model, converted, inputs, step, count = command.open_with_inputs(args)
+    class_names, labels = given or model.class_names, None
+    if args.labels is not None:
+        labels = torch.from_numpy(read_labels(args.labels, class_names or ()))
+        if len(labels) != count:
+            raise InputError(
+                f"{args.labels}: {len(labels)} labels for {count} samples of {args.data}. Give one "
+                "for each."
+            )
     found = gather(
         Path(model.name).name,
         converted,
         inputs,
         None if labels is None else labels[::step],
         step=step,
-        class_names=class_names or model.class_names,
+        class_names=class_names,
         passes=args.passes,
         risk=args.risk,
         progress=command.show_progress,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 
 from onesigma import command
 from onesigma.command import Command
@@ -26,7 +28,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="?", metavar="SOURCE", help="see above")
     command.add_switch(parser, "--demo", "the shipped smartwatch network and a recording for it")
     parser.add_argument(
-        "--rate", type=float, help="instants per second; default 50, or what a WAV file says"
+        "--rate",
+        type=float,
+        help="instants per second; default: of a WAV file, of the model, or 50",
     )
     parser.add_argument("--hop", type=int, help="instants between windows; default: a tenth of one")
     parser.add_argument(
@@ -55,7 +59,10 @@ def _run(args: argparse.Namespace) -> None:
         names, scaling = command.read_class_names(args), command.read_scaling(args)
         channels_last = args.channels_last
         model = live_model(opened, class_names=names, channels_last=channels_last, scaling=scaling)
-        feed = open_feed(args.source, model.channels, columns=args.columns, baud=args.baud)
+        columns = args.columns or command.find_columns(Path(args.source), opened.contract)
+        feed = open_feed(args.source, model.channels, columns=columns, baud=args.baud)
+        if opened.contract is not None:
+            feed = replace(feed, rate=feed.rate or opened.contract.rate)
     serve(
         model,
         feed,

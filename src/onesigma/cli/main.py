@@ -11,10 +11,11 @@ from functools import cache
 
 from onesigma.cli.convert import CONVERT, INSPECT
 from onesigma.cli.evaluate import AUDIT, REPORT
+from onesigma.cli.fit import EXPORT, FIT
 from onesigma.cli.live import LIVE
 from onesigma.cli.predict import PREDICT
 from onesigma.command import Command, add_everywhere
-from onesigma.errors import OnesigmaError
+from onesigma.errors import OnesigmaError, install
 from onesigma.text_table import printable
 from onesigma.version import __version__
 
@@ -30,7 +31,7 @@ def commands() -> dict[str, Command]:
     """All commands by name; the laboratory has some of its own."""
     from onesigma.lab.commands import BENCH, DEMO, REPRODUCE
 
-    order = (DEMO, CONVERT, INSPECT, PREDICT, LIVE, AUDIT, REPORT, BENCH, REPRODUCE)
+    order = (FIT, PREDICT, REPORT, LIVE, EXPORT, AUDIT, INSPECT, CONVERT, BENCH, DEMO, REPRODUCE)
     return {command.name: command for command in order}
 
 
@@ -78,8 +79,8 @@ def _explain(error: Exception, command: str) -> str:
         return str(error)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and missing.split(".")[0] != "onesigma":
-        what = f"'onesigma[{command}]'" if command in EXTRAS else missing
-        return f"this command needs {missing}. Install it with: pip install {what}"
+        way = install(command) if command in EXTRAS else f"pip install {missing}"
+        return f"this command needs {missing}: {way}"
     return (
         f"{type(error).__name__}: {error}\nThis should not happen: please report it with what "
         "`onesigma --debug` prints for the same command."

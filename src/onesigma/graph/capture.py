@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from itertools import chain
+from pathlib import PurePath
 from traceback import walk_stack
 from typing import Any, TypeVar
 
@@ -54,6 +57,9 @@ _HOLDERS = {
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
+_TALKATIVE = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+_LONGEST = 500  # letters of an error of torch.export
+_BRANCH = re.compile(r'File "([^"]+)", line (\d+), in \w+\n *(.+)')
 _AROUND = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -192,7 +198,8 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
-    with quiet(), _OwnOutputs(), _recurrent_by_shape():
+    # When it fails, it prints the graph so far.
+    with quiet(), redirect_stderr(StringIO()), _OwnOutputs(), _recurrent_by_shape():
         program = torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
     program.graph.eliminate_dead_code(_acts)
     return program
@@ -375,11 +382,23 @@ def _export(
         try:
             return export(model, examples, dynamic=False), False
         except Exception as error:
-            raise CaptureError(
-                f"torch.export cannot capture this model: {error}\n"
-                "Data-dependent Python control flow is the usual cause; write it with torch.where "
-                "or move it out of forward()."
-            ) from error
+            raise CaptureError(_why(str(error))) from error
+
+
+def _why(error: str) -> str:
+    """What torch.export says in a page, in a sentence."""
+    if "data-dependent" not in error:
+        return (
+            f"torch.export cannot capture this model: {error[:_LONGEST]}\n"
+            "Data-dependent Python control flow is the usual cause; write it with torch.where or "
+            "move it out of forward()."
+        )
+    at = _BRANCH.findall(error)
+    where = f", in {PurePath(at[-1][0]).name}:{at[-1][1]}: {at[-1][2].strip()!r}" if at else ""
+    return (
+        f"The model branches on the values of its input{where}. A graph has one way for all "
+        "inputs: write it with torch.where, or move it out of forward()."
+    )
 
 
 def _has_dynamic_batch(exported: torch.export.ExportedProgram) -> bool:
@@ -569,13 +588,16 @@ def functional_form(target: Any) -> Any:
 
 
 @contextmanager
-def quiet(name: str = "torch._subclasses.fake_tensor") -> Iterator[None]:
+def quiet(*names: str) -> Iterator[None]:
     """Exporters warn and log about their own internals. Nothing in it is for the user to act on."""
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(name) for name in names or _TALKATIVE]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

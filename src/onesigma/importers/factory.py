@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 
 from onesigma.errors import InputError, ModelError
@@ -23,43 +24,61 @@ def is_factory(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def from_factory(name: str) -> nn.Module:
+def from_factory(name: str, *, trained: bool = False) -> nn.Module:
     """The network that ``factory`` returns, called without arguments; or the network it names.
 
-    The current folder is searched first, as ``python -m`` does.
+    The current folder is searched first, as ``python -m`` does. If its weights have to be
+    ``trained`` ones, it is called twice, because random weights differ each time.
 
     Raises:
-        InputError: no such module, or nothing of that name in it.
+        InputError: no such module, nothing of that name in it, or weights that differ.
         ModelError: the factory raises, or returns something else.
     """
     module_name, _, attribute = name.partition(":")
-    with _current_folder_on_path():
+    with folders_on_path(Path.cwd()):
         factory = _attribute(_module(module_name), attribute)
         if isinstance(factory, nn.Module):
             return factory
         if not callable(factory):
             raise ModelError(f"{name} is a {type(factory).__name__}, not a function or a network.")
-        try:
-            model = factory()
-        except Exception as error:
-            raise ModelError(
-                f"{name}() raised {type(error).__name__}: {error}\n"
-                "A factory takes no arguments and returns the network (an nn.Module)."
-            ) from error
+        model = _call(factory, name)
+        if trained and not _same_weights(model, _call(factory, name)):
+            raise InputError(
+                f"{name} makes a network with random weights, others at each call: name the file "
+                "of the trained ones with --weights."
+            )
+    return model
+
+
+def _call(factory: Callable[[], Any], name: str) -> nn.Module:
+    try:
+        model = factory()
+    except Exception as error:
+        raise ModelError(
+            f"{name}() raised {type(error).__name__}: {error}\n"
+            "A factory takes no arguments and returns the network (an nn.Module)."
+        ) from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"{name}() returned {type(model).__name__}, not an nn.Module.")
     return model
 
 
+def _same_weights(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
 @contextmanager
-def _current_folder_on_path() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
+def folders_on_path(*folders: Path) -> Iterator[None]:
+    """Modules that lie there can be imported: those of the first folder first."""
+    added = [str(folder) for folder in folders]
+    sys.path[:0] = added
     try:
         yield
     finally:
-        if here in sys.path:
-            sys.path.remove(here)
+        for folder in added:
+            if folder in sys.path:
+                sys.path.remove(folder)
 
 
 def _module(name: str) -> ModuleType:

@@ -17,7 +17,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from onesigma.arguments import typed
-from onesigma.errors import FileError, ModelError, OnesigmaError, PackageError
+from onesigma.errors import FileError, ModelError, OnesigmaError, PackageError, install
 from onesigma.importers.keras import KerasNetwork
 from onesigma.importers.torch_files import require_file
 
@@ -75,7 +75,7 @@ def read_keras(path: str | Path) -> KerasNetwork:
 
 def _keras() -> Any:
     if find_spec("keras") is None:
-        raise PackageError("Reading Keras files needs keras: pip install 'onesigma[keras]'")
+        raise PackageError(f"Reading Keras files needs keras: {install('keras')}")
     # Keras asks for its backend once, when it is imported.
     os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = import_module("keras")

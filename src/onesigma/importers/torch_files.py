@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 
 from onesigma.errors import FileError, ModelError
 from onesigma.graph.capture import Program, is_site, plain_module
+from onesigma.importers.factory import folders_on_path
 
 PICKLED = (".pt", ".pth", ".ckpt")
 PROGRAM = ".pt2"
@@ -87,8 +88,15 @@ def _unpickle(path: Path, *, trust: bool) -> Any:
                 f"does: reading that runs code from the file. Save its state_dict() instead and "
                 f"name the network as package.module:factory. {_AT_YOUR_RISK}"
             ) from error
-    try:
-        return torch.load(path, map_location="cpu", weights_only=False)
+    try:  # the classes that it names may lie here, or beside the file
+        with folders_on_path(Path.cwd(), path.resolve().parent):
+            return torch.load(path, map_location="cpu", weights_only=False)
+    except ModuleNotFoundError as error:
+        raise FileError(
+            f"{path.name} was made with the module {error.name!r}, which is neither in "
+            f"{Path.cwd()} nor beside the file nor installed. Put it there; or name the network as "
+            "package.module:factory and give its weights with --weights."
+        ) from error
     except Exception as error:
         raise FileError(f"{path.name} cannot be unpickled: {error}") from error
 

@@ -39,7 +39,7 @@ _DTYPES: dict[str, type[np.generic]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Answer[npt.NDArray[Any]]):
     """An answer and its uncertainty for a batch, as numpy arrays; for the fields see ``Answer``."""
 

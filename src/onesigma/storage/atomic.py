@@ -32,6 +32,8 @@ def replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if os.path.isdir(path) or os.path.islink(target):
         raise FileError(f"{path} is a folder, or leads in a circle of links: name a file.")
+    if not target.parent.is_dir():
+        raise FileError(f"{path} cannot be written: {path.parent} is no folder. Create it first.")
     device = os.path.exists(path) and not os.path.isfile(path)
     # In the same folder, since a rename is atomic only within one file system.
     place = Path(gettempdir(), path.name) if device else target

@@ -65,11 +65,31 @@ def load(path: str | Path) -> Converted:
         FileError: the file is missing, truncated, altered, or not a converted model.
     """
     path = Path(path)
+    _require_saved(path)
     tensors, content = tensor_file.read(path, _KIND, "Convert and save again.")
     try:
         return _build(content, tensors)
     except Exception as error:  # a forged content can fail anywhere
         raise FileError(f"{path.name} holds no model that can be loaded: {error}") from error
+
+
+def _require_saved(path: Path) -> None:
+    """Say what else reads a file of another kind."""
+    if not path.is_file():
+        raise FileError(f"{path}: there is no such file.")
+    suffix, way = path.suffix.lower(), "onesigma.load reads .safetensors files of onesigma.save"
+    if suffix == ".onnx":
+        way += (
+            ", not ONNX. A file of onesigma.export is read by onesigma.runtime.load; another "
+            "network by onesigma.read_onnx, for onesigma.fit"
+        )
+    elif suffix in (".keras", ".h5", ".hdf5"):
+        way += ", not Keras. onesigma.read_keras reads the network, for onesigma.fit"
+    elif suffix in (".pt", ".pth", ".ckpt", ".pt2"):
+        way += ". Load the network with PyTorch and hand it to onesigma.fit"
+    else:
+        return
+    raise FileError(f"{path.name}: {way}.")
 
 
 def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, str]:

@@ -29,7 +29,7 @@ Predict: TypeAlias = Callable[[Array], runtime.Prediction]
 Rates: TypeAlias = Mapping[str, float]
 KERAS = (".keras", ".h5", ".hdf5")
 # What a name may stand for.
-SAVED = "a .safetensors file of onesigma.save"
+SAVED = "a .safetensors file (of onesigma fit, or of onesigma.save)"
 EXPORTED = "an .onnx file of onesigma.export"
 NETWORK = (
     "a network that is not converted yet: an .onnx, .keras or .h5 file, package.module:factory "
@@ -89,7 +89,8 @@ def open_model(
         name: ``*.safetensors`` of ``onesigma.save``, ``*.onnx`` of ``onesigma.export`` or another,
             ``*.keras`` or ``*.h5`` of Keras, ``package.module:factory``, or with ``trust`` a
             pickled ``*.pt`` or a program ``*.pt2``.
-        weights: for a factory: ``*.safetensors`` or ``*.pt``; default: those the factory made.
+        weights: for a factory: ``*.safetensors`` or ``*.pt``; default: those that the factory
+            loads, but no random ones.
         example: a real batch, which a factory and a pickled model need; the others know theirs.
         trust: allow files to run code when they are read. Without it nothing is unpickled.
         dropout: for ONNX, see ``read_onnx``.
@@ -105,7 +106,7 @@ def open_model(
         ModelError: the factory fails.
         NoRandomness: the network has no dropout.
     """
-    if _is_converted(name):
+    if is_converted(name):
         idle: dict[str, Any] = {
             "weights": weights,
             "no-check": not check and _suffix(name) != ".onnx",
@@ -143,7 +144,7 @@ def open_network(
 
     ``dropout={}`` stands for no dropout at all, for use with ``convert(…, input_std=…)``.
     """
-    if _is_converted(name):
+    if is_converted(name):
         raise InputError(f"{name} is converted already.")
     from onesigma.importers import torch_files
     from onesigma.importers.factory import from_factory, is_factory
@@ -164,7 +165,7 @@ def open_network(
         keras = read_keras(name)
         return Network(keras, keras.examples(2))
     if is_factory(name):
-        made = from_factory(name)
+        made = from_factory(name, trained=weights is None)
         if weights is not None:
             torch_files.put_weights(made, weights, trust=trust)
         return Network(made.eval())
@@ -181,30 +182,26 @@ def wrap_converted(
     name: str, converted: Converted, class_names: tuple[str, ...] | None = None
 ) -> Opened:
     """A converted model under a name: numpy in, numpy out, without gradients."""
-    import torch
-
     shape = converted.settings.input_shapes[0]
-    dtype = getattr(torch, converted.settings.input_dtypes[0])
 
     def answer(x: Array) -> runtime.Prediction:
-        given = torch.from_numpy(x)
-        with torch.no_grad():
-            said = converted(given.to(dtype) if dtype.is_floating_point else given)
+        said = converted.predict(x)
         arrays = {name: tensor.numpy() for name, tensor in said.arrays().items()}
         return runtime.Prediction(**arrays, class_dim=said.class_dim)
 
-    predict, rule = accept_any_batch(answer, shape[0]), converted.abstain
+    rule = converted.abstain
     abstain = None if rule is None else rule.to_dict()
     names = class_names or converted.settings.class_names or None
     known = (converted.settings.contract, converted.settings.reference)
-    return Opened(name, predict, converted, names, shape, abstain, *known)
+    return Opened(name, answer, converted, names, shape, abstain, *known)
 
 
 def _suffix(name: str) -> str:
     return Path(name).suffix.lower()
 
 
-def _is_converted(name: str) -> bool:
+def is_converted(name: str) -> bool:
+    """Whether it is a file of ``onesigma.save`` or ``onesigma.export``."""
     if _suffix(name) not in (".safetensors", ".onnx"):
         return False
     if not Path(name).exists():

@@ -51,7 +51,11 @@ def read(path: Path, kind: str, remedy: str) -> tuple[dict[str, Tensor], Any]:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except Exception as error:  # torch has its own, on a shape that safetensors lets pass
         raise FileError(f"{path.name} cannot be read as a {kind}: {error}. {remedy}") from error
-    if metadata.get("format") != _format(kind):
+    if "format" not in metadata or not metadata["format"].startswith("onesigma"):
+        raise FileError(
+            f"{path.name} holds tensors alone, such as weights, and no {kind}. {remedy}"
+        )
+    if metadata["format"] != _format(kind):
         raise FileError(
             f"{path.name} is not a {kind} of this version of onesigma "
             f"(format {metadata.get('format')!r}, expected {_format(kind)!r}). {remedy}"

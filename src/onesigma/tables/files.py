@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import re
 import tokenize
 import wave
@@ -12,17 +13,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.errors import DataError, PackageError
+from onesigma.errors import DataError, PackageError, install
 
 Array: TypeAlias = npt.NDArray[np.float32]
 Columns: TypeAlias = Sequence[str | int] | None
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".npy", ".parquet", ".wav")
+TEXTS = (".csv", ".tsv", ".txt")  # also packed, as .csv.gz
+ARRAYS = (".npy", ".npz")
+SUFFIXES = (*TEXTS, ".csv.gz", *ARRAYS, ".parquet", ".wav")
 BYTES_AT_ONCE = 1 << 20  # of a file in memory
 # What numpy, and zipfile below it, raise on bytes that are no array. numpy parses the header of
 # an array as Python, warns of one that Python 2 wrote, and it may state a size beyond all memory.
@@ -30,8 +33,10 @@ DAMAGE = (
     *(OSError, EOFError, ValueError, TypeError, RuntimeError, SyntaxError, tokenize.TokenError),
     *(MemoryError, OverflowError, UserWarning, zipfile.BadZipFile, zlib.error),
 )
+UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error)  # as CSV
 _LARGEST = float(np.finfo(np.float32).max)
 _RANGE = re.compile(r"(\d+)-(\d+)")
+_DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
 def read_rows(
@@ -40,8 +45,9 @@ def read_rows(
     """The rows of a file in order, some at a time: finite float32 numbers, (k, columns) or (k, …).
 
     Args:
-        path: ``.csv`` (``.tsv``, ``.txt``), ``.npy``, ``.parquet``, or ``.wav``. A row of a sound
-            is one instant, with values from −1 to 1.
+        path: ``.csv`` (``.tsv``, ``.txt``, also packed as ``.csv.gz``), ``.npy`` or ``.npz`` with
+            one array, ``.parquet``, or ``.wav``. A row of a sound is one instant, with values from
+            −1 to 1.
         columns: which columns to read, in this order; see ``choose_columns``.
         header: for CSV, whether the first line names the columns. None: it does if it holds no
             number.
@@ -51,16 +57,44 @@ def read_rows(
     """
     if not path.is_file():
         raise DataError(f"{path}: there is no such file.")
+    if is_text(path):
+        return _read_csv(path, columns, header)
     match path.suffix.lower():
-        case ".csv" | ".tsv" | ".txt":
-            return _read_csv(path, columns, header)
-        case ".npy":
+        case ".npy" | ".npz":
             return _read_npy(path, columns)
         case ".parquet":
             return _read_parquet(path, columns)
         case ".wav":
             return _read_sound(path, columns)
     raise DataError(f"{path.name}: data are read from {', '.join(SUFFIXES)} files.")
+
+
+def column_names(path: Path, *, header: bool | None = None) -> list[str]:
+    """What the file calls its columns; none if it does not, or if it cannot be read."""
+    if path.suffix.lower() == ".parquet":
+        try:
+            return list(import_pyarrow()[1].read_schema(path).names)
+        except (OSError, ValueError):
+            return []
+    if not is_text(path) or not path.is_file():
+        return []
+    try:
+        with open_text(path) as file:
+            return _Layout.of(file.readline(), None, header, path.name).header or []
+    except (DataError, *UNREADABLE):
+        return []
+
+
+def is_text(path: Path) -> bool:
+    """Whether its name is that of a CSV file, packed or not."""
+    name = path.name.lower()
+    return name.removesuffix(".gz").endswith(TEXTS)
+
+
+def open_text(path: Path) -> TextIO:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def choose_columns(
@@ -90,9 +124,9 @@ def _places(column: str | int, header: Sequence[str] | None, width: int, file: s
 
 
 def _read_csv(path: Path, columns: Columns, header: bool | None) -> Iterator[Array]:
-    """Fields separated by commas, semicolons or tabs."""
+    """Fields separated by commas, semicolons or tabs; after these two, 0,5 is a half."""
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with open_text(path) as file:
             first = file.readline()
             layout = _Layout.of(first, columns, header, path.name)
             lines, number = ([], 2) if layout.header else ([first], 1)
@@ -100,7 +134,7 @@ def _read_csv(path: Path, columns: Columns, header: bool | None) -> Iterator[Arr
                 if any(map(str.strip, lines)):
                     yield layout.parse(lines, number)
                 number, lines = number + len(lines), []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path.name} cannot be read as CSV: {error}") from error
 
 
@@ -118,11 +152,12 @@ class _Layout:
     def of(first: str, columns: Columns, header: bool | None, file: str) -> _Layout:
         if not first.strip():
             raise DataError(f"{file} is empty, or begins with an empty line.")
-        delimiter = max(",;\t", key=first.count)
+        delimiter = find_delimiter(first)
         fields = [field.strip() for field in next(csv.reader([first], delimiter=delimiter))]
         # Some programs name columns without a name 0, 1, 2 …
         numbered = len(fields) > 2 and fields == [str(i) for i in range(len(fields))]
-        named = numbered or not any(map(is_number, fields)) if header is None else header
+        numbers = [is_number(_with_point(field, delimiter)) for field in fields]
+        named = numbered or not any(numbers) if header is None else header
         names = fields if named else None
         places = choose_columns(columns, names, len(fields), file)
         return _Layout(file, delimiter, names, len(fields), places)
@@ -131,8 +166,9 @@ class _Layout:
         """The numbers of some lines; the first is line ``number`` of the file."""
         if all(line.count(self.delimiter) == self.width - 1 for line in lines):
             try:
+                plain = [_with_point(line, self.delimiter) for line in lines]
                 values: Array = np.loadtxt(
-                    *(lines, np.float32, None, self.delimiter),
+                    *(plain, np.float32, None, self.delimiter),
                     usecols=self.places,
                     ndmin=2,
                     quotechar='"',
@@ -158,14 +194,26 @@ class _Layout:
         return np.array(found, np.float32)
 
     def _parse_field(self, field: str, line: int, place: int) -> float:
-        if is_number(field) and abs(float(field)) <= _LARGEST:  # False for NaN, too
-            return float(field)
+        number = _with_point(field, self.delimiter)
+        if is_number(number) and abs(float(number)) <= _LARGEST:  # False for NaN, too
+            return float(number)
         column = repr(self.header[place]) if self.header else f"{place} (counted from 0)"
         what = f"{field.strip()!r} is no finite number" if field.strip() else "empty"
         raise DataError(
             f"{self.file}, line {line}, column {column}: {what}. "
             "Correct the file, or choose columns with --columns."
         )
+
+
+def find_delimiter(line: str) -> str:
+    """The commonest of comma, semicolon and tab; beside these two, 0,5 is one number."""
+    other = ";" in line or "\t" in line
+    return max(",;\t", key=(_DECIMAL_COMMA.sub("", line) if other else line).count)
+
+
+def _with_point(text: str, delimiter: str) -> str:
+    """Numbers with a decimal point, where the delimiter leaves commas for another use."""
+    return text if delimiter == "," else text.replace(",", ".")
 
 
 def is_number(field: str) -> bool:
@@ -177,7 +225,7 @@ def is_number(field: str) -> bool:
 
 
 def read_array(path: Path) -> npt.NDArray[Any]:
-    """A whole ``.npy`` array, the batch first; floating-point numbers become float32.
+    """A whole ``.npy`` (``.npz``) array, the batch first; floating-point becomes float32.
 
     Raises:
         DataError: the file is absent, damaged, pickled, or holds no numbers.
@@ -189,13 +237,33 @@ def read_array(path: Path) -> npt.NDArray[Any]:
 
 
 def _open_npy(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
-    try:
-        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except DAMAGE as error:
-        raise DataError(f"{path.name} cannot be read as a .npy array: {error}") from error
-    if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "fiub":
+    array = open_array(path, mapped=mapped)
+    if array.ndim == 0 or array.dtype.kind not in "fiub":
         raise DataError(f"{path.name} must hold one array of numbers, the batch first.")
     return array
+
+
+def open_array(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
+    """The one array of a ``.npy`` or ``.npz`` file, of numbers or of texts."""
+    if path.suffix.lower() not in ARRAYS:
+        raise DataError(f"{path.name}: an array is read from {' and '.join(ARRAYS)} files.")
+    try:
+        content: Any = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            names = content.files
+            if len(names) == 1:
+                return np.asarray(content[names[0]])
+    except DAMAGE as error:
+        reason = str(error)
+        if "pickle" in reason:  # numpy would advise to run code from the file
+            reason = "it is damaged, or holds Python objects. Save numbers: np.save(file, array)"
+        raise DataError(f"{path.name} cannot be read as a .npy array: {reason}") from error
+    raise DataError(
+        f"{path.name} holds {len(names)} arrays ({', '.join(names)}): save the one that is meant "
+        "alone, with np.save."
+    )
 
 
 def _read_npy(path: Path, columns: Columns) -> Iterator[Array]:
@@ -240,9 +308,7 @@ def import_pyarrow() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:
-        raise PackageError(
-            "Parquet files need pyarrow. Install it with: pip install 'onesigma[predict]'"
-        ) from error
+        raise PackageError(f"Parquet files need pyarrow: {install('predict')}") from error
 
 
 def _read_parquet(path: Path, columns: Columns) -> Iterator[Array]:

@@ -92,7 +92,8 @@ class Lines:
 
 def _split(line: str) -> list[str]:
     separator = next((sign for sign in ";," if sign in line), None)  # None: blanks
-    return [cell.strip(" \t\r\n\"'") for cell in line.split(separator)]
+    cells = [cell.strip(" \t\r\n\"'") for cell in line.split(separator)]
+    return [cell.replace(",", ".") for cell in cells]  # after semicolons, 0,5 is a half
 
 
 def _parse(cells: list[str] | None) -> Instant | None:

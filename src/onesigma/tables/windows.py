@@ -200,8 +200,23 @@ def fit_to_model(x: Array, input_shape: Sequence[int | None] | None, file: str) 
     )
 
 
-def thin(batches: Iterable[Array], most: int) -> tuple[Array, int]:
-    """Every k-th sample, at most ``most`` and at least half of that if there are so many; and k.
+def find_window(
+    width: int, input_shape: Sequence[int | None] | None, *, channels_last: bool = False
+) -> tuple[int, bool] | None:
+    """How rows of ``width`` numbers become inputs: of how many, and whether channels come last.
+
+    None if a row is an input itself, or if the shape does not tell.
+    """
+    sizes = [n for n in (input_shape or ())[1:] if n is not None]
+    if len(sizes) < 2 or len(sizes) != len(input_shape or ()) - 1 or width == prod(sizes):
+        return None
+    if width == prod(sizes[:-1]) and not channels_last:
+        return sizes[-1], False
+    return (sizes[0], True) if width == prod(sizes[1:]) else None
+
+
+def thin(batches: Iterable[Array], most: int) -> tuple[Array, int, int]:
+    """Every k-th sample, at most ``most``, at least half of that if there are so many; k; of all.
 
     The first samples would not do, because recordings lie in the order they were made. When too
     many are kept, every second is dropped, so memory holds no more than ``most`` and a batch.
@@ -213,4 +228,4 @@ def thin(batches: Iterable[Array], most: int) -> tuple[Array, int]:
         seen += len(batch)
         while sum(map(len, kept)) > most:
             kept, step = [np.concatenate(kept)[::2].copy()], 2 * step
-    return np.concatenate(kept), step
+    return np.concatenate(kept), step, seen

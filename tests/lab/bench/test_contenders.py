@@ -161,6 +161,19 @@ def test_a_wrong_answer_is_noticed(entries):
         check(entries[PLAIN], lambda *inputs: [np.full_like(right[0], np.nan)], X)
 
 
+def test_a_model_with_a_rule_keeps_its_row(model, tmp_path):
+    """Whether to act is a boolean, of which numpy subtracts none."""
+    labels = model.predict(X[0]).label
+    rule = onesigma.threshold(model.predict(X[0]), labels, risk=0.3)
+    made = programs.one_pass(model.with_abstain(rule), examples(), tmp_path / "ruled.onnx")
+    entry = Contender(AS_SAVED, (made,))
+    found = run(made, onnxruntime)
+    assert found[-1].dtype == bool
+    check(entry, lambda *inputs: found, X)
+    with pytest.raises(ValueError, match="other answers than PyTorch"):
+        check(entry, lambda *inputs: [*found[:-1], ~found[-1]], X)
+
+
 @pytest.mark.parametrize("names", [["model.safetensors", "full.onnx"], ["text.txt"]])
 def test_other_files_are_refused(tmp_path, names):
     with pytest.raises(InputError, match=r"Pass one \.safetensors"):

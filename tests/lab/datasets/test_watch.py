@@ -93,7 +93,7 @@ def test_a_foreign_file_is_refused_before_it_is_unpickled(tmp_path, monkeypatch)
 
 def test_an_absent_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install onesigma\[demo\]"):
+    with pytest.raises(DataError, match=r"pip install .\.\[demo\]"):
         watch.load()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.errors import FileError, ModelError, PackageError, UnsupportedOp
+from onesigma.errors import FileError, ModelError, PackageError, UnsupportedOp, install
 
 Array = npt.NDArray[Any]
 OLDEST_OPSET = 9
@@ -86,7 +86,7 @@ def read_model(path: Path) -> Any:
         UnsupportedOp: it holds functions of its own.
     """
     if find_spec("onnx") is None:
-        raise PackageError("Reading ONNX needs onnx: pip install 'onesigma[onnx]'")
+        raise PackageError(f"Reading ONNX needs onnx: {install('onnx')}")
     import onnx
 
     if not path.is_file():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from onesigma.conversion import assemble, convert, starting_corrections
 from onesigma.converted import MOMENTS, Converted
-from onesigma.errors import FileError, InputError, PackageError
+from onesigma.errors import FileError, InputError, PackageError, install
 from onesigma.fitting import FEWEST, fit
 from onesigma.graph.flow import trace_noise
 from onesigma.lab.bench import programs
@@ -241,7 +241,7 @@ def _taken(path: Path) -> tuple[Input, ...]:
     try:
         onnx: Any = import_module("onnx")
     except ModuleNotFoundError as error:
-        raise PackageError("An .onnx file needs onnx: pip install 'onesigma[onnx]'") from error
+        raise PackageError(f"An .onnx file needs onnx: {install('onnx')}") from error
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except Exception as error:  # protobuf's own classes among them

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import onesigma
 from onesigma import fitting
 from onesigma.calibration.guarding import with_guard
-from onesigma.calibration.labelled import answers, learn_from_labels
+from onesigma.calibration.labelled import learn_from_labels
 from onesigma.decide.temperature import fit_temperature
 from onesigma.decide.threshold import joint
 from onesigma.lab import deployed_networks as deployed
@@ -127,7 +127,7 @@ class Contestant:
         self.fitted = _fit_shortly(self.plain, rows.unlabelled, path)
         guarded = with_guard(self.fitted, (rows.unlabelled,))
         self.ready = learn_from_labels(guarded, (rows.labelled, rows.labels), risk=RISK)
-        seen = answers(self.fitted, (rows.labelled,))
+        seen = self.fitted.predict(rows.labelled)
         wrong = (seen.label != rows.labels).numpy()
         self.cut = joint(_array(seen.entropy).astype(np.float64), wrong, RISK)
         self.heat = fit_temperature(self._softmax(rows.labelled), rows.labels).value
@@ -180,7 +180,7 @@ def measure(task: GuardTask, who: Contestant) -> dict[str, Kinds]:
 
 def _labelled(who: Contestant, x: Tensor, labels: Tensor) -> Figures:
     """How often it acts, and wrongly; how good the probabilities are."""
-    found, before = answers(who.ready, (x,)), answers(who.fitted, (x,))
+    found, before = who.ready.predict(x), who.fitted.predict(x)
     assert found.act is not None
     wrong, wrong_before = found.label != labels, before.label != labels
     free = who.unguarded(before)
@@ -201,7 +201,7 @@ def _labelled(who: Contestant, x: Tensor, labels: Tensor) -> Figures:
 
 
 def _own_errors(who: Contestant, x: Tensor, labels: Tensor) -> Figures:
-    plain, found = who.scaled(x), answers(who.ready, (x,))
+    plain, found = who.scaled(x), who.ready.predict(x)
     return {
         "errors, confidence": auroc(-_array(found.confidence), (found.label != labels).numpy()),
         "errors, plain": auroc(-plain.amax(1).numpy(), (plain.argmax(1) != labels).numpy()),
@@ -210,7 +210,7 @@ def _own_errors(who: Contestant, x: Tensor, labels: Tensor) -> Figures:
 
 def _scores(who: Contestant, x: Tensor) -> dict[str, FloatArray]:
     """All that may tell foreign input, higher for more foreign."""
-    found, activations = answers(who.ready, (x,)), rivals.read_activations(who.plain, x)
+    found, activations = who.ready.predict(x), rivals.read_activations(who.plain, x)
     assert found.novelty is not None
     assert found.act is not None
     return {
@@ -222,7 +222,7 @@ def _scores(who: Contestant, x: Tensor) -> dict[str, FloatArray]:
 
 
 def _foreign(who: Contestant, known: Mapping[str, FloatArray], x: Tensor) -> Figures:
-    found, strange = answers(who.ready, (x,)), _scores(who, x)
+    found, strange = who.ready.predict(x), _scores(who, x)
     assert found.act is not None
     figures = {
         name: auroc(
@@ -230,7 +230,7 @@ def _foreign(who: Contestant, known: Mapping[str, FloatArray], x: Tensor) -> Fig
         )
         for name, values in known.items()
     }
-    free = who.unguarded(answers(who.fitted, (x,)))
+    free = who.unguarded(who.fitted.predict(x))
     named = [bool(words) for words in who.ready.explain(found)]
     return figures | {
         "acts": _share(found.act),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onesigma.errors import DataError
+from onesigma.errors import DataError, install
 from onesigma.lab.datasets.motion import MotionSet, Recording, by_user, sensors_by_axes, triads_of
 from onesigma.lab.datasets.split import Splits
 
@@ -38,7 +38,7 @@ VALIDATION_SUBJECTS = (7,)
 TEST_SUBJECTS = (8, 9, 10)
 
 _LABEL_CODES = ["PEN", "ABD", "FEL", "IR", "ER", "TRAP", "ROW"]
-_INSTALL = "Install it with: pip install onesigma[demo]"
+_INSTALL = f"To install it: {install('demo')}"
 
 WATCH = MotionSet(
     name="smartwatch exercises",

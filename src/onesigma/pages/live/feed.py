@@ -13,7 +13,7 @@ from onesigma.tables.files import Columns, read_rows
 from onesigma.tables.stream import Instant, Lines, lines
 
 _PIECE = 1 << 16
-_TABLES = (".npy", ".parquet", ".wav")
+_TABLES = (".npy", ".npz", ".parquet", ".wav", ".gz")
 
 
 @dataclass(frozen=True)
