@@ -97,3 +97,26 @@ def test_short_and_listed(path):
     assert len(lines) < SHORT or path.name == "sensor_stream.py"  # a program with options
     assert lines[0].startswith('"""')
     assert f"({path.name})" in (FOLDER / "README.md").read_text()
+
+
+@needs("sklearn")
+def test_regression(output):
+    text = output("regression.py")
+    (inside,) = figures(r"patients (\d+) % lie inside", text)
+    assert inside > 100 * (0.9 - 4 * (0.09 / 122 + 0.09 / 60) ** 0.5)  # errors of both samples
+    widths = [
+        high - low
+        for low, high in re.findall(r"(\d+) … +(\d+)", text)
+        for low, high in [(int(low), int(high))]
+    ]
+    assert widths[-1] > widths[0]
+
+
+@needs("matplotlib")
+def test_segmentation(output, tmp_path):
+    text = output("segmentation.py")
+    (passes,) = figures(r"worth (\d+)", text)
+    assert passes >= 30
+    (score,) = figures(r"AUROC of ([\d.]+)", text)
+    assert score > 0.8
+    assert (tmp_path / "segmentation.png").is_file()
