@@ -113,7 +113,7 @@ def test_exits_where_they_are_wanted(ready):
 
 def test_what_cannot_have_exits():
     converted = onesigma.convert(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), torch.randn(4, 4))
-    with pytest.raises(onesigma.InputError, match="no place"):
+    with pytest.raises(onesigma.InputError, match="no place for an exit"):
         onesigma.early_exit(converted, labelled=(torch.randn(60, 4), torch.zeros(60).long()))
     regression = onesigma.convert(
         nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), torch.randn(4, 4), task="regression"

@@ -32,7 +32,7 @@ from onesigma.forms.exits import EarlyExit, ExitHead, means
 from onesigma.forms.student import MAX_CHANNELS
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph
-from onesigma.graph.split import crossing, cut, nodes_behind
+from onesigma.graph.split import crossing, cut, nodes_behind, weights_alone
 from onesigma.prediction import Prediction
 
 SHARES = (0.1, 0.25, 0.5)  # of the multiply-adds, where exits are placed
@@ -115,7 +115,7 @@ class _Walk(fx.Interpreter):
         outputs: Sequence[fx.Node] = graph.output_node().args[0]  # type: ignore[assignment]
         self.graph, ahead = graph, _nodes_before(outputs[:1])
         self.main = [n for n in graph.nodes if n in ahead and n.op == "call_function"]
-        self.guarding = guard_reads(ready)
+        self.guarding, self.fixed = guard_reads(ready), weights_alone(graph)
 
     def run_node(self, n: fx.Node) -> Any:
         before = self._counter.get_total_flops()
@@ -130,7 +130,10 @@ class _Walk(fx.Interpreter):
         before = [0, *accumulate(self.macs[node] for node in self.main)]
         places = [k for k, n in enumerate(self.main) if self.macs[n] and before[k] and self._cut(k)]
         if not places:
-            raise InputError("The network has no place where all that is computed has one row each")
+            raise InputError(
+                "There is no place for an exit: nowhere behind the first layer has all that is "
+                "computed one row for each input, and at most 512 channels."
+            )
         chosen = set[int]()
         for wanted in SHARES if at is None else at:
             if isinstance(wanted, str):
@@ -159,11 +162,12 @@ class _Walk(fx.Interpreter):
             if node in early or (node not in late and done.issuperset(node.all_input_nodes)):
                 done.add(node)
         behind = {n for n in self.graph.nodes if n.op == "call_function" and n not in done}
-        if not all(map(self._has_rows, crossing(self.graph, behind))):
+        crossed = [n for n in crossing(self.graph, behind) if n not in self.fixed]
+        if not all(map(self._has_rows, crossed)):
             return None
         if not done.issuperset(self.guarding):
             return None
-        read = [n for n in crossing(self.graph, behind) if late.intersection(n.users)]
+        read = [n for n in crossed if late.intersection(n.users)]
         if not all(len(s := self.shapes[n][0]) > 1 and s[1] <= MAX_CHANNELS for n in read):
             return None
         return _Cut(behind, [n.name for n in read])
