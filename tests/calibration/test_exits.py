@@ -93,6 +93,12 @@ def test_a_row_of_nan_goes_through_and_harms_no_other(model):
     torch.testing.assert_close(found.probs[rest], wanted.probs[rest])
 
 
+def test_an_empty_batch_and_a_single_input(model):
+    x, _ = waves(3)
+    assert model(x[:0]).exit.shape == (0,)
+    torch.testing.assert_close(model(x[:1]).probs, model(x).probs[:1])
+
+
 def test_foreign_input_is_left_to_the_whole_network(model):
     x, _ = waves(50)
     assert (model(20 * x).exit == len(model.costs) - 1).all()

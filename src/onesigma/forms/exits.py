@@ -100,12 +100,12 @@ class EarlyExit(Converted):
             live, said = self.say(segment(*live), checked)
             last = place == len(self.segments) - 1
             leaves = torch.ones_like(rows, dtype=torch.bool) if last else self.rule(said)
-            if bool(leaves.any()):
+            if last or bool(leaves.any()):
                 found.append(_at(said.take(leaves), place))
                 order.append(rows[leaves])
                 rows = rows[~leaves]
                 live, checked = ([x[~leaves] for x in each] for each in (live, checked))
-            if not len(rows):
+            if found and not len(rows):
                 break
         return Prediction.cat(found).take(torch.cat(order).argsort())
 
