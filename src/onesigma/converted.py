@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -204,7 +205,8 @@ class Converted(nn.Module):
             tensor = torch.as_tensor(x)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"Inputs are arrays or tensors, not {type(x).__name__}.") from error
-        weight = next((t for t in self.state_dict().values() if t.is_floating_point()), None)
+        weights = chain(self.parameters(), self.buffers())
+        weight = next((t for t in weights if t.is_floating_point()), None)
         if weight is None:
             return tensor
         return tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else None)

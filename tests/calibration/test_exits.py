@@ -93,6 +93,12 @@ def test_a_row_of_nan_goes_through_and_harms_no_other(model):
     torch.testing.assert_close(found.probs[rest], wanted.probs[rest])
 
 
+def test_an_empty_batch_and_a_single_input(model):
+    x, _ = waves(3)
+    assert model(x[:0]).exit.shape == (0,)
+    torch.testing.assert_close(model(x[:1]).probs, model(x).probs[:1])
+
+
 def test_foreign_input_is_left_to_the_whole_network(model):
     x, _ = waves(50)
     assert (model(20 * x).exit == len(model.costs) - 1).all()
@@ -113,7 +119,7 @@ def test_exits_where_they_are_wanted(ready):
 
 def test_what_cannot_have_exits():
     converted = onesigma.convert(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), torch.randn(4, 4))
-    with pytest.raises(onesigma.InputError, match="no place"):
+    with pytest.raises(onesigma.InputError, match="no place for an exit"):
         onesigma.early_exit(converted, labelled=(torch.randn(60, 4), torch.zeros(60).long()))
     regression = onesigma.convert(
         nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), torch.randn(4, 4), task="regression"

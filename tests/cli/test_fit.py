@@ -113,6 +113,16 @@ def test_predict_needs_the_file_alone(here, capsys):
     assert [row["label"] for row in often[::2]] == [row["label"] for row in rows]
 
 
+def test_live_knows_rate_and_columns(here, monkeypatch):
+    seen = []
+    serve = "onesigma.pages.live.server.serve"
+    monkeypatch.setattr(serve, lambda model, feed, **options: seen.append(feed))
+    assert cli.main(["live", "m.safetensors", "swapped.csv"]) == 0
+    assert seen[0].rate == 50
+    first = np.loadtxt("r.csv", delimiter=",", skiprows=1)[0]
+    np.testing.assert_allclose(next(seen[0].instants), first, rtol=1e-6)
+
+
 def test_a_report_with_labels_by_name(here, capsys, monkeypatch):
     monkeypatch.setattr("onesigma.lab.bench.report_cost.measure_cost", lambda *_, **__: "untimed")
     labels = Path("y.csv").read_text().splitlines()

@@ -51,3 +51,19 @@ def test_it_answers_as_pytorch_does(prepare, tmp_path):
         assert (decision == "act") == bool(answer.act[i])
         assert 1e6 < int(instructions) < 1e7
     assert {line[5] for line in said} == {"act", "abstain"}
+
+
+@pytest.mark.skipif(MISSING is not None, reason=f"{MISSING}")
+def test_it_exits_early_and_survives_power_cuts(tmp_path):
+    make = ["make", "-C", str(FOLDER), "exits", f"BUILD={tmp_path / 'build'}"]
+    done = subprocess.run(
+        [*make, f"PYTHON={sys.executable}"], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    pattern = r"window .+ at exit (\d) of (\d) \((\d+) instructions\), after power cuts (.+)"
+    said = re.findall(pattern, done.stdout)
+    places, spent = [int(line[0]) for line in said], [int(line[2]) for line in said]
+    assert {places[0], places[-1]} == {0, int(said[0][1])}
+    assert {line[3] for line in said} == {"the same"}
+    # What leaves at once costs less than half of what does not.
+    assert spent[0] < 0.5 * spent[-1]

@@ -7,6 +7,7 @@ run, and prints what came of them.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_files import write_csv, write_npy, write_parquet, write_wav
+from data_files import TABLE, write_csv, write_npy, write_parquet, write_wav
 from fuzz.harness import EFFORT, answered, damage
 from fuzz.samples import (
     ESC_TABLE,
@@ -44,6 +45,7 @@ from onesigma.lab.datasets import hhar
 from onesigma.lab.datasets.motion import read_recordings
 from onesigma.lab.datasets.sound import read_wav
 from onesigma.tables.files import read_array
+from onesigma.tables.labels import read_labels
 from onesigma.tables.windows import Scaling, read_samples
 
 onnx = pytest.importorskip("onnx")
@@ -210,7 +212,10 @@ KINDS = [
     Kind("array.npy", write_npy, lambda path: [read_array(path)]),
     Kind("samples.npy", write_npy, samples),
     Kind("samples.csv", write_csv, samples),
+    Kind("samples.csv.gz", write_bytes(gzip.compress(b"1,2,3\n" * 40)), samples, checked=True),
+    Kind("samples.npz", lambda path: np.savez(path, TABLE), samples, checked=True),
     Kind("samples.parquet", write_parquet, samples),
+    Kind("labels.csv", write_text("label\n" + "0\n1\n2\n" * 9), lambda p: [read_labels(p)]),
     Kind("samples.wav", lambda path: write_wav(path, np.arange(99) * 99), samples),
     Kind("sound.wav", lambda p: write_wav(p, np.arange(99)), lambda p: [read_wav(p, 16_000)]),
     Kind("scaling.json", write_text(SCALING), read_scaling),

@@ -6,7 +6,7 @@ from torch import nn
 
 from onesigma.graph.capture import is_site
 from onesigma.graph.prepare import prepare
-from onesigma.graph.split import nodes_behind_noise, split
+from onesigma.graph.split import cut, nodes_behind, nodes_behind_noise, split
 
 X = torch.randn(5, 3, 12, generator=torch.Generator().manual_seed(0))
 
@@ -86,3 +86,19 @@ def test_weights_are_shared():
     _, certain, _ = parts(model)
     addresses = {p.data_ptr() for p in model.parameters()}
     assert all(p.data_ptr() in addresses for p in certain.parameters())
+
+
+@pytest.mark.parametrize("model", [Residual(), HasPlaces()], ids=lambda m: type(m).__name__)
+def test_pieces_one_after_the_other_are_the_whole(model):
+    whole = prepare(model.eval(), X, "classification", None).graph
+    ops = [n for n in whole.graph.nodes if n.op == "call_function"]
+    parts = [nodes_behind(whole.graph, ops[k:]) for k in (1, len(ops) - 2)]
+    pieces = cut(whole, parts)
+    assert len(pieces) == 3
+    live = (X,)
+    for piece in pieces:
+        assert not [n for n in piece.graph.nodes if n.op == "placeholder" and not n.users]
+        live = piece(*live)
+    assert torch.equal(live[0], whole(X)[0])
+    weights = {id(p) for p in whole.parameters()}
+    assert {id(p) for piece in pieces for p in piece.parameters()} <= weights

@@ -14,6 +14,7 @@ from torch import nn
 
 import onesigma
 from onesigma import FileError, InputError, ModelError, PackageError, runtime
+from onesigma.answer import Answer
 from onesigma.decide.threshold import AbstainRule
 from onesigma.runtime.model import FORMAT, is_exported, seal
 
@@ -58,6 +59,16 @@ def test_regression_has_no_label():
     answer = runtime.Prediction(np.zeros((2, 1)), np.ones((2, 1)))
     with pytest.raises(AttributeError, match="regression"):
         _ = answer.label
+
+
+def test_why_not_to_act_for_all_rows_at_once_and_one_by_one():
+    places = np.array([[0, 1], [0, 1.1], [-1, 0], [-2, 0], [0, 0], [0, np.nan]], np.float32)
+    novelty = np.array([0.5, 0.5, 0.01, 0.01, np.nan, np.nan], np.float32)
+    act, zeros = np.array([True, False, False, False, False, False]), np.zeros((6, 2))
+    said = runtime.Prediction(zeros, zeros, contract=places, novelty=novelty, act=act)
+    words = ["", "broken input", "unfamiliar", "broken input", "unfamiliar", "broken input"]
+    assert said.oddness == Answer.oddness.fget(said) == words
+    assert said.reason == ["sure", *words[1:]]
 
 
 def test_inputs_that_lose_nothing_are_cast(path):

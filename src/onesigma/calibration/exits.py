@@ -32,7 +32,7 @@ from onesigma.forms.exits import EarlyExit, ExitHead, means
 from onesigma.forms.student import MAX_CHANNELS
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph
-from onesigma.graph.split import crossing, cut, nodes_behind
+from onesigma.graph.split import crossing, cut, nodes_behind, weights_alone
 from onesigma.prediction import Prediction
 
 SHARES = (0.1, 0.25, 0.5)  # of the multiply-adds, where exits are placed
@@ -115,7 +115,7 @@ class _Walk(fx.Interpreter):
         outputs: Sequence[fx.Node] = graph.output_node().args[0]  # type: ignore[assignment]
         self.graph, ahead = graph, _nodes_before(outputs[:1])
         self.main = [n for n in graph.nodes if n in ahead and n.op == "call_function"]
-        self.guarding = guard_reads(ready)
+        self.guarding, self.fixed = _guard_of(ready)[0], weights_alone(graph)
 
     def run_node(self, n: fx.Node) -> Any:
         before = self._counter.get_total_flops()
@@ -130,7 +130,10 @@ class _Walk(fx.Interpreter):
         before = [0, *accumulate(self.macs[node] for node in self.main)]
         places = [k for k, n in enumerate(self.main) if self.macs[n] and before[k] and self._cut(k)]
         if not places:
-            raise InputError("The network has no place where all that is computed has one row each")
+            raise InputError(
+                "There is no place for an exit: nowhere behind the first layer has all that is "
+                "computed one row for each input, and at most 512 channels."
+            )
         chosen = set[int]()
         for wanted in SHARES if at is None else at:
             if isinstance(wanted, str):
@@ -159,11 +162,12 @@ class _Walk(fx.Interpreter):
             if node in early or (node not in late and done.issuperset(node.all_input_nodes)):
                 done.add(node)
         behind = {n for n in self.graph.nodes if n.op == "call_function" and n not in done}
-        if not all(map(self._has_rows, crossing(self.graph, behind))):
+        crossed = [n for n in crossing(self.graph, behind) if n not in self.fixed]
+        if not all(map(self._has_rows, crossed)):
             return None
         if not done.issuperset(self.guarding):
             return None
-        read = [n for n in crossing(self.graph, behind) if late.intersection(n.users)]
+        read = [n for n in crossed if late.intersection(n.users)]
         if not all(len(s := self.shapes[n][0]) > 1 and s[1] <= MAX_CHANNELS for n in read):
             return None
         return _Cut(behind, [n.name for n in read])
@@ -183,42 +187,24 @@ def _nodes_before(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _guard_ops(ready: Converted) -> tuple[fx.Node, fx.Node, set[fx.Node]] | None:
-    """The logits, the novelty, and the ops that make the one of the other."""
+def _guard_of(ready: Converted) -> tuple[list[fx.Node], fx.GraphModule | None]:
+    """What the guard needs besides the logits; and from these and them, the novelty."""
     if ready.settings.contract is None:
-        return None
-    outputs: Sequence[fx.Node] = ready.network.graph.output_node().args[0]  # type: ignore[assignment]
+        return [], None
+    graph, part = ready.network.graph, fx.Graph()
+    outputs: Sequence[fx.Node] = graph.output_node().args[0]  # type: ignore[assignment]
     logits, novelty = outputs[0], outputs[-1]
-    ops = nodes_behind(ready.network.graph, [logits]) & _nodes_before([novelty])
-    return logits, novelty, ops - {logits}
-
-
-def guard_reads(ready: Converted) -> list[fx.Node]:
-    """What the guard needs of a network besides its logits."""
-    found = _guard_ops(ready)
-    if found is None:
-        return []
-    logits, _, ops = found
-    read = dict.fromkeys(
-        n for op in ready.network.graph.nodes if op in ops for n in op.all_input_nodes
-    )
-    return [n for n in read if n not in ops and n is not logits and n.op != "get_attr"]
-
-
-def _guard_of(ready: Converted) -> fx.GraphModule | None:
-    """From what the guard needs, and logits, to the novelty."""
-    found = _guard_ops(ready)
-    if found is None:
-        return None
-    logits, novelty, ops = found
-    part = fx.Graph()
-    copies = {n: part.placeholder(n.name) for n in [*guard_reads(ready), logits]}
-    for node in ready.network.graph.nodes:
-        if node.op == "get_attr" or node in ops:
+    own = (nodes_behind(graph, [logits]) & _nodes_before([novelty])) - {logits}
+    ops = [node for node in graph.nodes if node in own]
+    known = {logits, *ops, *weights_alone(graph)}
+    read = [*dict.fromkeys(n for op in ops for n in op.all_input_nodes if n not in known)]
+    copies = {node: part.placeholder(node.name) for node in (*read, logits)}
+    for node in graph.nodes:
+        if node.op == "get_attr" or node in own:
             copies[node] = part.node_copy(node, copies.__getitem__)
     part.output((copies[novelty],))
     part.eliminate_dead_code()
-    return fx.GraphModule(ready.network, part)
+    return read, fx.GraphModule(ready.network, part)
 
 
 def _with_exits(
@@ -279,14 +265,14 @@ def _join(
 ) -> fx.GraphModule:
     """A piece with a head that reads some of its outputs, and with the guard behind that."""
     live = len(piece.graph.output_node().args[0])  # type: ignore[arg-type]
-    joined, guard = append(piece, head, read, name), _guard_of(ready)
+    joined, (guarding, guard) = append(piece, head, read, name), _guard_of(ready)
     if guard is None:
         return joined
     nodes = {node.name: node for node in joined.graph.nodes}
     outputs: Sequence[fx.Node] = joined.graph.output_node().args[0]  # type: ignore[assignment]
     # Names are those of the network, of which the contract is an output.
     contract = nodes[ready.network.graph.output_node().args[0][-2].name]  # type: ignore[index, union-attr]
-    reads = [*(nodes[node.name] for node in guard_reads(ready)), outputs[live]]
+    reads = [*(nodes[node.name] for node in guarding), outputs[live]]
     joined.graph.output_node().args = ((*outputs, contract),)
     return append(joined, guard, reads, name)
 

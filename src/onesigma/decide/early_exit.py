@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from onesigma.prediction import Prediction
 
 DELTA = 0.05
-SCORE = "entropy"
+SCORE = "confidence"  # as 1 − confidence; with entropy fewer inputs left early, or as many
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ExitRule(AbstainRule):
 
     def __str__(self) -> str:
         return (
-            f"leave if {self.score} < {self.threshold:.4g}: {100 * self.coverage:.1f} % of "
+            f"leave if 1 − {self.score} < {self.threshold:.4g}: {100 * self.coverage:.1f} % of "
             f"{self.n} labelled inputs do, {100 * self.observed_risk:.2g} % with a worse answer\n"
             f"{self.guarantee}"
         )

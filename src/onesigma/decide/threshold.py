@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -150,7 +150,7 @@ class AbstainRule:
         return asdict(self) | {"threshold": self.threshold if finite else str(self.threshold)}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> AbstainRule:
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
         return cls(**{**content, "threshold": float(content["threshold"])})
 
 

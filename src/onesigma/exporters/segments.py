@@ -22,7 +22,8 @@ from onesigma.exporters.answering import Answering, make_answering
 from onesigma.exporters.onnx import file as onnx_file
 from onesigma.forms.exits import EarlyExit
 from onesigma.graph import capture
-from onesigma.runtime.exits import EXITS, FORMAT, LEAVE
+from onesigma.runtime.exits import FORMAT, LEAVE
+from onesigma.runtime.model import EXITS
 from onesigma.storage.atomic import replacing
 
 if TYPE_CHECKING:

@@ -11,11 +11,13 @@ exit says. The last one says what the whole network says, bit for bit if no inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, fx, nn
 
 from onesigma.converted import Converted
+from onesigma.decide import exit_plot
 from onesigma.decide.early_exit import ExitRule
 from onesigma.errors import InputError
 from onesigma.forms.student import Head
@@ -98,12 +100,12 @@ class EarlyExit(Converted):
             live, said = self.say(segment(*live), checked)
             last = place == len(self.segments) - 1
             leaves = torch.ones_like(rows, dtype=torch.bool) if last else self.rule(said)
-            if bool(leaves.any()):
+            if last or bool(leaves.any()):
                 found.append(_at(said.take(leaves), place))
                 order.append(rows[leaves])
                 rows = rows[~leaves]
                 live, checked = ([x[~leaves] for x in each] for each in (live, checked))
-            if not len(rows):
+            if found and not len(rows):
                 break
         return Prediction.cat(found).take(torch.cat(order).argsort())
 
@@ -131,6 +133,10 @@ class EarlyExit(Converted):
         if prediction.exit is None:
             raise InputError("The prediction has no exits: ask the model of early_exit.")
         return torch.tensor(self.costs, device=prediction.exit.device)[prediction.exit]
+
+    def plot(self, inputs: Tensor, labels: Tensor, path: Path | str) -> None:
+        """Draw errors, multiply-adds and coverage over all thresholds for labelled inputs."""
+        exit_plot.draw(self.answers(inputs), labels, self.costs, self.rule.threshold, path)
 
     def extra_repr(self) -> str:
         return f"costs={', '.join(f'{cost:.2f}' for cost in self.costs)}; {self.rule}"

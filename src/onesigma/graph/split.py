@@ -30,6 +30,12 @@ def crossing(graph: fx.Graph, behind: set[fx.Node]) -> list[fx.Node]:
     return [n for n in read if n not in behind and n.op != "get_attr"]
 
 
+def weights_alone(graph: fx.Graph) -> set[fx.Node]:
+    """What depends on no input."""
+    behind = nodes_behind(graph, [node for node in graph.nodes if node.op == "placeholder"])
+    return {node for node in graph.nodes if node not in behind and node.op != "output"}
+
+
 def last_dropout(graph: fx.Graph) -> fx.Node | None:
     """The dropout that all noise passes through; None if some noise takes another way."""
     sites: list[fx.Node] = [node for node in graph.nodes if is_site(node)]
@@ -65,18 +71,20 @@ def split(module: fx.GraphModule, behind: set[fx.Node]) -> tuple[fx.GraphModule,
 def cut(module: fx.GraphModule, parts: Sequence[set[fx.Node]]) -> list[fx.GraphModule]:
     """One graph after the other on the same weights: each takes what the one before it returns.
 
-    ``parts`` are the nodes behind each cut, those of the first cut first. Names are kept.
+    ``parts`` are the nodes behind each cut, those of the first cut first. Names are kept. What is
+    made of weights alone is computed by each that reads it.
     """
-    graph = module.graph
+    graph, fixed = module.graph, weights_alone(module.graph)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     every = {node for node in graph.nodes if node.op == "call_function"}
-    taken = [inputs, *(crossing(graph, behind) for behind in parts)]
+    crossed = (crossing(graph, behind) for behind in parts)
+    taken = [inputs, *([node for node in each if node not in fixed] for each in crossed)]
     pieces = list[fx.GraphModule]()
     for given, here, later in zip(taken, [every, *parts], [*parts, set()], strict=True):
         piece = fx.Graph()
         copies = {node: piece.placeholder(node.name) for node in given}
         for node in graph.nodes:
-            if node.op == "get_attr" or (node in here and node not in later):
+            if node in fixed or (node in here and node not in later):
                 copies[node] = piece.node_copy(node, copies.__getitem__)
         if later:
             piece.output(tuple(copies[node] for node in taken[len(pieces) + 1]))

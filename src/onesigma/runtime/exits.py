@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import FileError, InputError
-from onesigma.runtime.model import Model, Prediction, open_bytes
+from onesigma.runtime.model import EXITS, Model, Prediction, open_bytes
 
-EXITS = "exits.json"
 FORMAT = 1
 LEAVE = "leave"  # the output that says which rows may
 
@@ -57,7 +56,8 @@ class ExitingModel(Model):
         """For each input the multiply-adds spent, as a share of the network's without exits."""
         if prediction.exit is None:
             raise InputError("The prediction has no exits.")
-        return np.asarray(self.costs)[prediction.exit]
+        spent: npt.NDArray[np.float64] = np.asarray(self.costs)[prediction.exit]
+        return spent
 
 
 def load_exits(folder: Path, threads: int | None) -> ExitingModel:

@@ -21,6 +21,7 @@ from onesigma.runtime.reference import Reference
 
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
 FORMAT = 2
+EXITS = "exits.json"  # in the folder of a model with exits
 
 # How protobuf writes the start of that entry: field 1 is the key, field 2 the value.
 _MARK = b"\x0a\x08onesigma\x12"
@@ -217,7 +218,7 @@ def _open(source: bytes | str, name: str, threads: int | None) -> Model:
 def is_exported(path: Path) -> bool:
     """Whether the file carries an entry of ``onesigma.export``; it is searched, not parsed."""
     if path.is_dir():
-        return (path / "exits.json").is_file()
+        return (path / EXITS).is_file()
     content = path.read_bytes()
     return _MARK in content or _SEAL in content
 

@@ -59,7 +59,7 @@ def tabulate(
         "label": label if class_names is None else _words([*class_names, ""])[label],
         "probability": prediction.confidence,
     }
-    for name in ("entropy", "epistemic", "aleatoric", "novelty"):
+    for name in ("entropy", "epistemic", "aleatoric", "novelty", "exit"):
         if (values := getattr(prediction, name)) is not None:
             table[name] = values
     if probs:

@@ -1,0 +1,57 @@
+"""Write everything the firmware with exits is built from into a folder.
+
+    python prepare_exits.py build/exits
+
+The network is that of ``prepare.py``. Its exits are trained on the windows of one person, and may
+cost 5 % more wrong answers. The windows are of others: some that leave early, and some that do not.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import torch
+from prepare import header
+from torch import Tensor
+
+import onesigma
+from onesigma.exporters.c import BOARD
+from onesigma.lab.datasets import watch
+from onesigma.lab.datasets.split import Splits
+from onesigma.lab.demo import checkpoint
+
+EACH = 2  # windows for each exit
+
+
+def model(data: Splits) -> onesigma.EarlyExit:
+    converted = onesigma.convert(checkpoint.load().network, data.train.inputs[:2])
+    labelled = data.validation.inputs, data.validation.labels
+    return onesigma.early_exit(converted, labelled=labelled, at=[0.1, 0.5], excess_risk=0.05)
+
+
+@torch.no_grad()
+def windows(exits: onesigma.EarlyExit, data: Splits) -> dict[str, Tensor]:
+    """A few that leave at each exit, of those that somebody recorded."""
+    left, found = exits(data.test.inputs).exit, dict[str, Tensor]()
+    for place in range(len(exits.costs)):
+        for row in torch.nonzero(left == place).flatten()[:EACH].tolist():
+            name = watch.CLASS_NAMES[int(data.test.labels[row])]
+            found[f"window {row}, {name}"] = data.test.inputs[row]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
+    folder.parent.mkdir(exist_ok=True)
+    data = watch.load()
+    exits = model(data)
+    print(onesigma.export(exits, folder, class_names=watch.CLASS_NAMES), exits.rule, sep="\n")
+    (folder / "windows.h").write_text(header(windows(exits, data)))
+    for file in BOARD.iterdir():
+        shutil.copy(file, folder)
+
+
+if __name__ == "__main__":
+    main()
