@@ -139,11 +139,14 @@ def test_a_final_softmax_is_said_to_be_taken_over():
     assert not any("softmax" in e.op for e in report.entries)
 
 
-def test_rate_zero_is_noted():
-    report = chain(nn.Dropout(0.0), nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 3))
-    assert [s.rate for s in report.sites] == [0.0, 0.2]
-    assert any("rate 0" in note for note in report.notes)
-    assert [e.status for e in report.entries] == ["certain", "certain", "noise", "exact"]
+def test_rate_zero_is_noted_and_everything_is_certain():
+    report = chain(nn.Dropout(0.0), nn.Linear(6, 3))
+    assert [s.rate for s in report.sites] == [0.0]
+    assert report.is_silent
+    assert {e.status for e in report.entries} == {"certain"}
+    some = chain(nn.Dropout(0.0), nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 3))
+    assert any("rate 0" in note for note in some.notes)
+    assert not some.is_silent
 
 
 def test_a_method_is_named():

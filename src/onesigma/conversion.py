@@ -336,14 +336,9 @@ def _as_if_uncertain(output: Any) -> Any:
 
 
 def _require_randomness(report: Report, flow: Flow) -> None:
-    if flow.reaches_output:
+    # With all rates 0 it is the original network, and the report carries a WARNING.
+    if flow.reaches_output or report.is_silent:
         return
-    if report.sites and all(site.rate == 0 for site in report.sites):
-        names = [site.module or site.node for site in report.sites]
-        raise NoRandomness(
-            f"Every dropout (in module {_some(names)}) has the rate p = 0, so there is no "
-            "uncertainty to carry. Set p to the rate of the training; or pass input_std."
-        )
     hidden = [note for note in report.notes if "training mode" in note]
     raise NoRandomness(
         "No dropout reaches the output, so there is no uncertainty to carry. The model must have "

@@ -48,7 +48,7 @@ from onesigma.graph.capture import as_graph
 from onesigma.graph.prepare import prepare
 from onesigma.graph.wrap import Scaled
 from onesigma.importers.keras import as_module
-from onesigma.report import Candidate, Closeness, plain_report
+from onesigma.report import SILENT, Candidate, Closeness, plain_report
 from onesigma.storage.stages import Stages
 from onesigma.version import __version__
 
@@ -383,8 +383,11 @@ class _Course:
         self.exams = {name: self._exam(name, each) for name, each in exams.items()}
         if not any(bool(exam.reference.logits.var(1).any()) for exam in self.exams.values()):
             raise NoRandomness(
-                "No dropout changes the output, so there is no uncertainty to learn. The model "
-                "must have been trained with dropout: nn.Dropout or F.dropout(x, p, self.training)."
+                SILENT.removeprefix("WARNING: ")
+                if plain.report.is_silent
+                else "No dropout changes the output, so there is no uncertainty to learn. The "
+                "model must have been trained with dropout: nn.Dropout or F.dropout(x, p, "
+                "self.training)."
             )
 
     @property

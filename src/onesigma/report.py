@@ -14,6 +14,11 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES, RuleTable
 from onesigma.text_table import printable, text_table
 
+SILENT = (
+    "WARNING: every dropout has the rate p = 0, so there is no uncertainty: the variance is 0. Set "
+    "p to the rate of the training."
+)
+
 
 @dataclass(frozen=True)
 class Site:
@@ -116,6 +121,11 @@ class Report:
         return replace(self, entries=(*self.entries, head))
 
     @property
+    def is_silent(self) -> bool:
+        """Whether there is dropout, and all of its rates are 0."""
+        return SILENT in self.notes
+
+    @property
     def approximate(self) -> tuple[Entry, ...]:
         return tuple(e for e in self.entries if e.status == "approximate")
 
@@ -169,6 +179,8 @@ def make_report(
         else:
             entries.append(_entry(place, step, adds_noise(node, rules)))
     unused = [f"{s.module or s.node}: rate 0, adds no noise" for s in sites if s.rate == 0]
+    if len(unused) == len(sites) > 0:
+        unused.append(SILENT)
     return Report(tuple(sites), tuple(entries), (*notes, *unused))
 
 

@@ -125,7 +125,7 @@ def test_an_op_of_two_outputs_is_left_as_it_is():
 def test_pool_and_rectifier_change_places_without_a_trace():
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv1d(2, 4, 3), nn.ReLU(), nn.MaxPool1d(2, padding=1), nn.Dropout(0.2), nn.Flatten(),
+        nn.Conv1d(2, 4, 3), nn.ReLU(), nn.MaxPool1d(2, padding=1), nn.Dropout(0.0), nn.Flatten(),
         nn.Linear(24, 3),
     ).eval()  # fmt: skip
     x = torch.randn(5, 2, 12)
@@ -133,4 +133,4 @@ def test_pool_and_rectifier_change_places_without_a_trace():
     order = [str(n.target) for n in converted.source.graph.nodes if "conv" not in str(n.target)]
     assert order.index("aten.max_pool1d.default") < order.index("aten.relu.default")
     with torch.no_grad():
-        assert torch.equal(converted.source(x)[0], model(x))
+        assert torch.equal(converted(x).mean, model(x))

@@ -249,3 +249,15 @@ def test_names_from_the_file_are_shown_and_not_obeyed(tmp_path, capsys):
     assert escaped in captured.out
     assert escaped in captured.err
     assert not {"\x1b", "\x9b", "\u202e"} & set(captured.out + captured.err)
+
+
+def test_dropout_of_rate_0_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "silent_net.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.0), nn.Linear(8, 3)).eval()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = ["convert", "silent_net:net", "--input-shape", "2,4", "-o", "out.onnx"]
+    assert cli.main(command) == 1
+    assert "every dropout has the rate p = 0" in capsys.readouterr().err
+    assert not (tmp_path / "out.onnx").exists()

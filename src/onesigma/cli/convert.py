@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onesigma import command
 from onesigma.command import Command
-from onesigma.errors import InputError
+from onesigma.errors import InputError, NoRandomness
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,6 +109,7 @@ def _convert(network: Network, args: argparse.Namespace) -> Converted:
 
     from onesigma.calibration.choice import calibrate
     from onesigma.conversion import convert
+    from onesigma.report import SILENT
     from onesigma.tables.files import read_array
 
     options = {"task": args.task, "draws": args.draws}
@@ -118,6 +119,8 @@ def _convert(network: Network, args: argparse.Namespace) -> Converted:
         given["input_std"] = std.squeeze() if len(std) == 1 else std
     real = tuple(torch.from_numpy(read_array(path)) for path in args.calibrate or ())
     converted = convert(network.module, _choose_examples(network, args, real), **given)
+    if converted.report.is_silent and not args.input_std:
+        raise NoRandomness(f"{args.model}: {SILENT.removeprefix('WARNING: ')}")
     return calibrate(converted, real, progress=command.show_progress) if real else converted
 
 
