@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,9 +60,9 @@ def export(
         input_shape: C only: of one input, with its batch of 1 or without, or one shape per input;
             by default that of the example that the model was converted with.
         name: C only: prefix of the files and of every public name in them; default "model".
-        int8: ONNX: the layers in eight bits, weights and activations, with ranges measured on
+        int8: the layers in eight bits, weights and activations, with ranges measured on
             ``example_input`` (some hundred real inputs); what makes the uncertainty stays float.
-            C: store the weights in eight bits. The result says what that costs in accuracy.
+            The result says what that costs in accuracy.
 
     Outputs whose names ``input_names`` or ``plain`` take are prefixed with ``onesigma_``.
 
@@ -81,21 +82,16 @@ def export(
     )
     model = onnx_file.make_model(answering, version)
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
+    fidelity = None
+    if int8:
+        model, fidelity = _in_eight_bits(model, answering, example_input is not None)
     if path.suffix == ".onnx":
-        fidelity = None
-        if int8:
-            model, fidelity = _in_eight_bits(model, answering, example_input is not None)
         return onnx_file.write_model(model, path, version, agreement, fidelity)
     from onesigma.exporters.c import generate  # from the same model, in memory
 
-    return generate(
-        model,
-        path,
-        name=name or "model",
-        int8=int8,
-        input_shapes=_shapes(converted, input_shape),
-        examples=None if example_input is None else [x.cpu().numpy() for x in answering.examples],
-    )
+    shapes = _shapes(converted, input_shape)
+    generated = generate(model, path, name=name or "model", input_shapes=shapes)
+    return replace(generated, int8=fidelity)
 
 
 def _in_eight_bits(

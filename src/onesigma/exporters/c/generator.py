@@ -17,6 +17,7 @@ from onesigma.exporters.c.onnx_reader import read
 from onesigma.exporters.c.plan import Step, fuse, plan_memory
 from onesigma.exporters.c.weighted_layers import scratch_size
 from onesigma.exporters.c.weights import share_squares
+from onesigma.exporters.int8 import Fidelity
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.storage.atomic import replacing
 
@@ -33,6 +34,7 @@ class Generated:
         inputs: the sizes of the inputs, by name.
         outputs: C type and size of the struct's fields, by name.
         steps: what the code does one after another, by the names of the ONNX nodes.
+        int8: what eight bits cost, where ``export`` made them.
     """
 
     source: Path
@@ -43,10 +45,12 @@ class Generated:
     inputs: dict[str, int]
     outputs: dict[str, tuple[str, int]]
     steps: tuple[str, ...]
+    int8: Fidelity | None = None
 
     def __str__(self) -> str:
         table = size_table(self.flash, self.arena, self.prediction)
-        return f"{self.source}, {self.header.name}\n{table}"
+        cost = "" if self.int8 is None else f"\n{self.int8}"
+        return f"{self.source}, {self.header.name}\n{table}{cost}"
 
 
 def generate(

@@ -10,7 +10,7 @@ for each strip; a linear layer unpacks them as it goes. Kernels are unrolled for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -22,8 +22,9 @@ from onesigma.exporters.c.plan import Loop, Step
 from onesigma.exporters.c.weighted_layers import Geometry, geometry
 
 _BLOCK = 4  # filters at once
-_COLUMNS = {_BLOCK: 2, 1: 4}  # at once, by the filters
+_COLUMNS = {_BLOCK: 2, 1: 8}  # at once, by the filters
 _MOST_WORDS = 32  # of a kernel that is unrolled; one with more looks up where each word is
+_STRIP = 1024  # words of a strip of one channel, about
 _WORDS = 12  # that are unrolled at least, if there are channels enough
 
 TYPES = """\
@@ -51,6 +52,19 @@ static inline int32_t smlad(uint32_t a, uint32_t b, int32_t sum)
     return sum + (int16_t)a * (int16_t)b + (int16_t)(a >> 16) * (int16_t)(b >> 16);
 #endif
 }
+
+/* Loads that stay where they are written: gcc 12 would need more registers than there are. Two
+   words are one instruction, for which they need not be aligned to eight bytes. */
+#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_SIMD32)
+typedef uint64_t two MAY_ALIAS;
+#define LOAD(at) (*(const volatile word *)(at))
+#define LOAD_TWO(a, b, at) \\
+    const two a##b = *(const volatile two *)(at); \\
+    const uint32_t a = (uint32_t)a##b, b = (uint32_t)(a##b >> 32)
+#else
+#define LOAD(at) (*(at))
+#define LOAD_TWO(a, b, at) const uint32_t a = (at)[0], b = (at)[1]
+#endif
 
 /* The first and the third of four signed bytes as a word. */
 static inline uint32_t sxtb16(uint32_t bytes)
@@ -81,12 +95,12 @@ struct conv8 {
     int pitch, plane, channel_pitch; /* from one to the next */
     int shared;                     /* zeros that end one row and begin the next */
     int all, words, zero;           /* channels of a group; words of one filter; code of zero */
-    const int32_t *places;          /* of a filter's words, if there are many */
 };
 
-/* Some rows of some filters. Each has four numbers: what its sums start at, and its rounding. */
-typedef void kernel8(const word *x, const word *w, const int32_t *filter, uint8_t *y, int rows,
-                     const struct conv8 *g);
+/* Some filters (4 or 1) at neighbouring columns (2 or 8), or at one. A filter has four numbers:
+   what its sum starts at, and its rounding. */
+typedef void kernel8(const word *x, const word *w, const word *end, const int32_t *filter,
+                     uint8_t *y, int plane);
 
 static void fill_words(const struct conv8 *g, const uint8_t *x, int first, word *strip)
 {
@@ -125,8 +139,22 @@ static void fill_words(const struct conv8 *g, const uint8_t *x, int first, word 
     }
 }
 
+static void rows8(const struct conv8 *g, const word *x, const word *w, const int32_t *filter,
+                  int filters, uint8_t *y, int rows, kernel8 *const *kernels)
+{
+    const int plane = g->rows * g->columns, columns = filters == 4 ? 2 : 8;
+    const word *const end = w + filters * g->words;
+    for (; rows > 0; --rows, x += g->pitch - g->columns) {
+        int left = g->columns;
+        for (; left >= columns; left -= columns, x += columns, y += columns)
+            kernels[0](x, w, end, filter, y, plane);
+        for (; left > 0; --left)
+            kernels[1](x++, w, end, filter, y++, plane);
+    }
+}
+
 static void conv8(const struct conv8 *g, const uint8_t *x, const uint32_t *w,
-                  const int32_t *filters, uint8_t *y, kernel8 *four, kernel8 *one, word *scratch)
+                  const int32_t *filters, uint8_t *y, kernel8 *const *kernels, word *scratch)
 {
     const int plane = g->rows * g->columns;
     word *const weights = scratch + g->channels * g->channel_pitch;
@@ -139,13 +167,13 @@ static void conv8(const struct conv8 *g, const uint8_t *x, const uint32_t *w,
             for (int f = 0, n; f < g->filters; f += n) {
                 n = g->filters - f >= 4 ? 4 : 1;
                 const int filter = group * g->filters + f, count = (n * g->words + 1) / 2;
-                for (int i = 0; i < count; ++i) {
-                    weights[2 * i] = sxtb16(own[i]);
-                    weights[2 * i + 1] = sxtb16_next(own[i]);
+                for (word *to = weights; to != weights + 2 * count; to += 2) {
+                    const uint32_t bytes = *own++;
+                    to[0] = sxtb16(bytes);
+                    to[1] = sxtb16_next(bytes);
                 }
-                own += count;
-                (n == 4 ? four : one)(scratch, weights, filters + 4 * filter,
-                                      y + filter * plane + row * g->columns, rows, g);
+                rows8(g, scratch, weights, filters + 4 * filter, n,
+                      y + filter * plane + row * g->columns, rows, kernels + (n == 4 ? 0 : 2));
             }
         }
         w = own;
@@ -154,30 +182,100 @@ static void conv8(const struct conv8 *g, const uint8_t *x, const uint32_t *w,
 """
 
 _KERNEL = """\
-static void @name@(const word *x, const word *w, const int32_t *filter, uint8_t *y, int rows,
-@space@const struct conv8 *g)
+static void @name@(const word *x, const word *w, const word *end,
+@space@const int32_t *filter, uint8_t *y, int plane)
 {
-    const int plane = g->rows * g->columns;
-    const word *const end = w + @filters@ * g->words;
-    for (; rows > 0; --rows, x += g->pitch - g->columns) {
-        int count = g->columns;
-        @tiles@
+    @starts@
+    @places@
+    do {
+        @place@
+        @sums@
+        w += @used@;
+        @move@
+    } while (w != end);
+    @ends@
+}
+"""
+
+
+_DEPTH = """\
+/* One row of one filter. */
+typedef void row8(const word *x, const word *w, const int32_t *filter, uint8_t *y, int columns);
+
+static word two_at(const uint8_t *row, int i, const struct conv8 *g)
+{
+    const word first = i >= 0 && i < g->width ? row[i] : (word)g->zero;
+    const word second = i + 1 >= 0 && i + 1 < g->width ? row[i + 1] : (word)g->zero;
+    return first | second << 16;
+}
+
+/* A convolution of single channels; a word holds two neighbouring columns. */
+static void depth8(const struct conv8 *g, const uint8_t *x, const uint32_t *w,
+                   const int32_t *filter, uint8_t *y, row8 *kernel, word *scratch)
+{
+    word *const weights = scratch + g->depth * g->pitch;
+    const word pad = (word)g->zero * 0x10001u;
+    for (int group = 0; group < g->groups; ++group, x += g->height * g->width) {
+        const int count = (g->words + 1) / 2;
+        for (int row = 0; row < g->rows; row += g->strip) {
+            const int rows = g->rows - row < g->strip ? g->rows - row : g->strip;
+            const int first = row * g->row_stride - g->top;
+            for (int i = 0; i < g->depth; ++i) {
+                word *const strip = scratch + i * g->pitch;
+                const uint8_t *const from = x + (first + i) * g->width;
+                int j = 0;
+                if (first + i >= 0 && first + i < g->height) {
+                    for (; 2 * j < g->left && j < g->pitch; ++j)
+                        strip[j] = two_at(from, 2 * j - g->left, g);
+                    const uint8_t *pair = from + (2 * j - g->left);
+                    const int filled = (g->left + g->width) / 2;
+                    const int end = filled < g->pitch ? filled : g->pitch;
+                    for (; j < end; ++j, pair += 2)
+                        strip[j] = pair[0] | (word)pair[1] << 16;
+                    if (j < g->pitch) {
+                        strip[j] = two_at(from, 2 * j - g->left, g);
+                        ++j;
+                    }
+                }
+                for (; j < g->pitch; ++j)
+                    strip[j] = pad;
+            }
+            for (int f = 0; f < g->filters; ++f) {
+                const uint32_t *own = w + f * count;
+                for (word *to = weights; to != weights + 2 * count; to += 2) {
+                    const uint32_t bytes = *own++;
+                    to[0] = sxtb16(bytes);
+                    to[1] = sxtb16_next(bytes);
+                }
+                for (int r = 0; r < rows; ++r)
+                    kernel(scratch + r * g->row_stride * g->pitch, weights, filter + 4 * f,
+                           y + (f * g->rows + row + r) * g->columns, g->columns);
+            }
+        }
+        w += g->filters * count;
+        filter += 4 * g->filters;
+        y += g->filters * g->rows * g->columns;
     }
 }
 """
 
-_TILE = """\
-for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
-    const word *v = w, *r = x;
-    @places@
-    @starts@
-    do {
+_ROW = """\
+static void @name@(const word *x, const word *w, const int32_t *filter, uint8_t *y, int columns)
+{
+    const int32_t start = filter[0], multiplier = filter[1], high = filter[2], shift = filter[3];
+    for (; columns > 0; columns -= 4, x += @step@, y += 4) {
+        int32_t s0 = start, s1 = start, s2 = start, s3 = start;
         @sums@
-        v += @used@;
-        @move@
-    } while (v != end);
-    @ends@
-}"""
+        y[0] = requantised(s0, multiplier, high, shift);
+        if (columns > 1)
+            y[1] = requantised(s1, multiplier, high, shift);
+        if (columns > 2)
+            y[2] = requantised(s2, multiplier, high, shift);
+        if (columns > 3)
+            y[3] = requantised(s3, multiplier, high, shift);
+    }
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -213,7 +311,8 @@ def _words(node: Node, g: Geometry) -> _Words:
     if len(places) > _MOST_WORDS:
         many = [c * step + place for c in range(g.sizes["channels"]) for place in places]
         return _Words(taps, many, 0)
-    return _Words(taps, [u * step + p for u in range(together) for p in places], together * step)
+    unrolled = [u * step + p for u in range(together) for p in places]
+    return _Words(taps, unrolled, together * step)
 
 
 def _neighbours(g: Geometry) -> list[tuple[int, int]]:
@@ -253,30 +352,111 @@ def scratch_size(step: Step) -> int:
     if step.kind == "Dense8":
         return -(-step.reads[0].shape[-1] // 4) * 2
     g = _geometry(step)
+    if _is_depthwise(step, g):
+        sizes = _depth_sizes(g)
+        return sizes["depth"] * sizes["pitch"] + sizes["words"] + 1
     strip = g.sizes["channels"] * g.sizes["channel_pitch"]
     return strip + _BLOCK * len(_words(step, g).taps) + 1
 
 
+def _is_depthwise(node: Node, g: Geometry) -> bool:
+    """Whether it is one of single channels by few filters, whose columns are neighbours."""
+    alone = node.attributes["codes"].shape[1] == prod(g.kernel) and g.sizes["filters"] < _BLOCK
+    return alone and g.stride[1] <= 2 and g.dilation[1] == 1 and prod(g.kernel) <= _MOST_WORDS
+
+
+def _depth_sizes(g: Geometry) -> dict[str, int]:
+    """The layout of a strip of one channel, and the words of a filter."""
+    (rows, columns), sizes = g.kernel, dict(g.sizes)
+    reach, step = (rows - 1) * g.dilation[0] + 1, g.stride[1]
+    tiles = -(-sizes["columns"] // 4) * 4
+    sizes["pitch"] = -(-((tiles - 1) * step + columns + 1) // 2)
+    fits = [n for n in range(1, sizes["rows"] + 1) if n * g.stride[0] * sizes["pitch"] <= _STRIP]
+    sizes["strip"] = max(fits, default=1)
+    sizes["depth"] = (sizes["strip"] - 1) * g.stride[0] + reach
+    sizes["words"] = rows * sum(_row_words(columns, step))
+    return sizes
+
+
+def _row_words(columns: int, step: int) -> tuple[int, int]:
+    """Words of a kernel's row at an even column, and at an odd one if there are any."""
+    return -(-columns // 2), (columns // 2 + 1 if step == 1 else 0)
+
+
+def _depth_taps(g: Geometry) -> Array:
+    """The taps of each word: those of each row at an even column, then at an odd one."""
+    (rows, columns), taps = g.kernel, []
+    for k in range(rows):
+        for shift, count in enumerate(_row_words(columns, g.stride[1])):
+            row = np.arange(2 * count) - shift
+            taps.append(np.where((row >= 0) & (row < columns), k * columns + row, -1))
+    return np.concatenate(taps).reshape(-1, 2)
+
+
+def _row_kernel(g: Geometry, sizes: dict[str, int]) -> tuple[str, str]:
+    """Name and text of the kernel for four columns of one filter."""
+    (rows, columns), step, lines, used = g.kernel, g.stride[1], [], 0
+    for k in range(rows):
+        counts = _row_words(columns, step)
+        last = (3 * step) // 2 + max(counts)
+        place = k * g.dilation[0] * sizes["pitch"]
+        lines.append("{")
+        lines += [f"    const uint32_t x{i} = x[{place + i}];" for i in range(last)]
+        for shift, count in enumerate(counts):
+            for i in range(count):
+                lines.append(f"    const uint32_t q{shift}{i} = w[{used}];")
+                used += 1
+        for p in range(4):
+            at, shift = divmod(p * step, 2)
+            sums = (f"s{p} = smlad(q{shift}{i}, x{at + i}, s{p});" for i in range(counts[shift]))
+            lines.append(f"    {' '.join(sums)}")
+        lines.append("}")
+    numbers = [*g.kernel, step, g.dilation[0], sizes["pitch"]]
+    name = "_".join(["row", *map(str, numbers)])
+    return name, fill(_ROW, name=name, step=2 * step, sums=lines)
+
+
+def _render_depth(node: Node, g: Geometry, file: File) -> list[str]:
+    sizes: dict[str, object] = {**_depth_sizes(g), "zero": node.attributes["zero"]}
+    file.function("depth8", _DEPTH)
+    kernel = file.function(*_row_kernel(g, _depth_sizes(g)))
+    weights = _weights(node.attributes["codes"], _depth_taps(g), g.sizes["groups"])
+    return [
+        *_shape(sizes),
+        f"depth8(&shape, {file.pointer(node.reads[0])}, {file.table(weights, 'uint32')},",
+        f"       {_filters(node, file)}, {file.pointer(node.writes[0])}, {kernel},",
+        f"       (word *)({file.scratch}));",
+    ]
+
+
+def _shape(sizes: Mapping[str, object]) -> list[str]:
+    """The lines of a ``struct conv8``."""
+    members = [f".{k} = {n}" for k, n in sizes.items() if k not in ("taps", "window")]
+    rows = [f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)]
+    return ["static const struct conv8 shape = {", *rows, "};"]
+
+
 def _render_conv(node: Node, file: File) -> list[str]:
     g, codes = _geometry(node), node.attributes["codes"]
-    words, filters = _words(node, g), g.sizes["filters"]
     file.function("smlad", _SIMD)
     file.function("conv8", _CONV)
-    blocks = (_BLOCK if filters >= _BLOCK else 1, 1 if filters % _BLOCK else _BLOCK)
-    four, one = (file.function(*_kernel(g, words, n)) for n in blocks)
-    sizes: dict[str, object] = {k: n for k, n in g.sizes.items() if k not in ("taps", "window")}
+    if _is_depthwise(node, g):
+        return _render_depth(node, g, file)
+    words, filters = _words(node, g), g.sizes["filters"]
+    table = "" if words.step else file.table(np.array(words.places), "int32")
+    kernels = [
+        file.function(*_kernel(g, words, table, n, columns)) if used else "NULL"
+        for n, used in ((_BLOCK, filters >= _BLOCK), (1, filters % _BLOCK))
+        for columns in (_COLUMNS[n], 1)
+    ]
+    sizes: dict[str, object] = {**g.sizes, "zero": node.attributes["zero"]}
     sizes |= {"all": codes.shape[1] // prod(g.kernel), "words": len(words.taps)}
-    sizes |= {"zero": node.attributes["zero"]}
-    if not words.step and len(words.places) > _MOST_WORDS:
-        sizes["places"] = file.table(np.array(words.places), "int32")
-    members = [f".{name} = {n}" for name, n in sizes.items()]
-    table = file.table(_weights(codes, words.taps, g.sizes["groups"]), "uint32")
+    weights = file.table(_weights(codes, words.taps, g.sizes["groups"]), "uint32")
     return [
-        "static const struct conv8 shape = {",
-        *(f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)),
-        "};",
-        f"conv8(&shape, {file.pointer(node.reads[0])}, {table}, {_filters(node, file)},",
-        f"      {file.pointer(node.writes[0])}, {four}, {one}, (word *)({file.scratch}));",
+        *_shape(sizes),
+        f"static kernel8 *const kernels[4] = {{{', '.join(kernels)}}};",
+        f"conv8(&shape, {file.pointer(node.reads[0])}, {weights}, {_filters(node, file)},",
+        f"      {file.pointer(node.writes[0])}, kernels, (word *)({file.scratch}));",
     ]
 
 
@@ -284,41 +464,50 @@ def _filters(node: Node, file: File) -> str:
     return file.table(node.attributes["filters"], "int32")
 
 
-def _kernel(g: Geometry, words: _Words, filters: int) -> tuple[str, str]:
-    """Name and text of the kernel for some filters at once."""
-    many = len(words.places) > _MOST_WORDS
-    sizes = [] if many else [g.sizes["pitch"], g.sizes["plane"], words.step]
-    name = "_".join(["sums", *(f"{a}x{b}" for a, b in (g.kernel, g.stride, g.dilation))])
-    name = "_".join([name, *map(str, sizes), f"x{filters}"])
-    columns = _COLUMNS[filters]
-    tiles = _tile(words, filters, columns, many) + _tile(words, filters, 1, many)
-    return name, fill(
-        _KERNEL, name=name, space=" " * (len(name) + 13), filters=filters, tiles=tiles
-    )
-
-
-def _tile(words: _Words, filters: int, columns: int, many: bool) -> list[str]:
-    each, across, sums = range(filters), range(columns), []
-    unrolled = [0] if many else words.places
-    for i, place in enumerate(unrolled):
-        loads = ", ".join(f"x{p} = r[{place + p}]" for p in across)
-        sums += ["{", f"    const word {loads};", "    word q;"]
-        for f in each:
-            products = " ".join(f"s{f}{p} = smlad(q, x{p}, s{f}{p});" for p in across)
-            sums.append(f"    q = v[{i * filters + f}]; {products}")
-        sums.append("}")
-    end = "y[{0} * plane + {1}] = requantised(s{0}{1}, filter[{2}], filter[{3}], filter[{4}]);"
-    starts = [f"int32_t {', '.join(f's{f}{p} = filter[{4 * f}]' for p in across)};" for f in each]
-    return fill(
-        _TILE,
-        columns=columns,
-        places=["const int32_t *place = g->places;", "r = x + *place++;"] if many else [],
-        starts=starts,
-        sums=sums,
+def _kernel(g: Geometry, words: _Words, table: str, filters: int, columns: int) -> tuple[str, str]:
+    """Name and text of the kernel for some filters and columns at once."""
+    unrolled = words.places if words.step else [0]
+    sizes = [*g.kernel, *g.stride, *g.dilation, g.sizes["pitch"], g.sizes["plane"], words.step]
+    name = "_".join(["sums", *map(str, sizes), *table.split(), f"{filters}x{columns}"])
+    start = "int32_t " + ", ".join(f"s{{0}}{p} = filter[{{1}}]" for p in range(columns)) + ";"
+    products = [_products(i, place, filters, columns) for i, place in enumerate(unrolled)]
+    text = fill(
+        _KERNEL,
+        name=name,
+        space=" " * (len(name) + 13),
+        starts=[start.format(f, 4 * f) for f in range(filters)],
+        places=[f"const int32_t *place = {table};"] if table else ["const word *r = x;"],
+        place=["const word *r = x + *place++;"] if table else [],
+        sums=[line for lines in products for line in lines],
         used=len(unrolled) * filters,
-        move=["if (v != end)", "    r = x + *place++;"] if many else [f"r += {words.step};"],
-        ends=[end.format(f, p, 4 * f + 1, 4 * f + 2, 4 * f + 3) for f in each for p in across],
-    ).split("\n")
+        move=[] if table else [f"r += {words.step};"],
+        ends=[line for f in range(filters) for line in _ends(f, columns)],
+    )
+    return name, text
+
+
+def _ends(f: int, columns: int) -> list[str]:
+    """Lines that store the codes of one filter."""
+    numbers = (("multiplier", 1), ("high", 2), ("shift", 3))
+    loads = ", ".join(f"{name} = filter[{4 * f + i}]" for name, i in numbers)
+    store = f"    y[{f} * plane + {{0}}] = requantised(s{f}{{0}}, multiplier, high, shift);"
+    stores = [store.format(p) for p in range(columns)]
+    return ["{", f"    const int32_t {loads};", *stores, "}"]
+
+
+def _products(index: int, place: int, filters: int, columns: int) -> list[str]:
+    """Lines that add the products of one word of each filter."""
+    lines = [f"const uint32_t x{p} = LOAD(r + {place + p});" for p in range(columns)]
+    for f in range(0, filters, 2):
+        at = f"w + {index * filters + f}"
+        lines.append(
+            f"LOAD_TWO(q{f}, q{f + 1}, {at});"
+            if filters > 1
+            else f"const uint32_t q0 = LOAD({at});"
+        )
+        for k in range(f, min(f + 2, filters)):
+            lines.append(" ".join(f"s{k}{p} = smlad(q{k}, x{p}, s{k}{p});" for p in range(columns)))
+    return ["{", *(f"    {line}" for line in lines), "}"]
 
 
 _DENSE = """\

@@ -33,6 +33,7 @@ _SLACK = TILE_ONE - 1  # floats behind a strip, so that columns can be rounded u
 _STRIP_COLUMNS = 64
 _STRIP_FLOATS = 1024
 _TILE_COLUMNS = 4
+_WORD_COLUMNS = 128  # of a row, where it may be cut, if it is copied
 _UNROLLED = 25  # taps; a kernel with more has a loop over its rows, or over their taps
 
 _LANE = """\
@@ -304,7 +305,8 @@ def geometry(
 ) -> Geometry:
     """The sizes of a convolution by so many taps; its strip holds floats, or words of two codes."""
     (x, *_), (y, *_) = node.reads, node.writes
-    size, kernel, stride, dilation, before, out = _pairs(x.shape[2:], y.shape[2:], window)
+    pairs = _pairs(x.shape[2:], y.shape[2:], window, _WORD_COLUMNS if words else None)
+    size, kernel, stride, dilation, before, out = pairs
     groups = x.shape[1] * prod(kernel) // taps
     axes = list(zip(kernel, dilation, stride, strict=True))
     phases = [1 + max(k * d % s for k in range(n)) for n, d, s in axes]
@@ -360,8 +362,11 @@ def _shared_zeros(sizes: dict[str, int], phase: int) -> int:
     return min(*counts, phase - sizes["columns"])
 
 
-def _pairs(size: Shape, out: Shape, window: Window) -> Iterable[Shape]:
-    """All sizes in two dimensions. Rows that do not depend on one another are one long row."""
+def _pairs(size: Shape, out: Shape, window: Window, most: int | None) -> Iterable[Shape]:
+    """All sizes in two dimensions.
+
+    Rows that do not depend on one another are one long row, or rows of ``most`` columns or fewer.
+    """
     numbers = [size, window.kernel, window.strides, window.dilations]
     size, kernel, stride, dilation, out = ((1, *sizes)[-2:] for sizes in (*numbers, out))
     before = (0, *window.pads[: len(window.kernel)])[-2:]
@@ -369,7 +374,10 @@ def _pairs(size: Shape, out: Shape, window: Window) -> Iterable[Shape]:
     if size[1] == kernel[1] == out[1] == 1 and before[1] == 0:  # upright
         return [pair[::-1] for pair in pairs]
     if kernel == stride == (1, 1) and not any(window.pads):
-        return ((1, prod(size)), kernel, stride, dilation, before, (1, prod(size)))
+        area = prod(size)
+        columns = max(n for n in range(1, min(area, most or area) + 1) if area % n == 0)
+        rows = (area // columns, columns)
+        return (rows, kernel, stride, dilation, before, rows)
     return pairs
 
 
