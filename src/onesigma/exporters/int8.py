@@ -33,6 +33,7 @@ from onesigma.runtime.model import METADATA_KEY
 _LAYERS = ("Conv", "Gemm", "MatMul")
 _JOINS = ("Add", "Mul", "Concat")
 _COMPUTE = ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")
+_WHOLE = ("Conv", "AveragePool", "GlobalAveragePool", *_JOINS)  # integers in, integers out
 # What moves values about keeps their scale, so that runtimes move the integers.
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 _CLAMPS = ("Relu", "Clip")  # part of the layer before them: the range does it
@@ -42,6 +43,7 @@ _BATCH = 32
 _MOST = 256  # examples that ranges and biases are measured on
 _SAMPLES = 200_000  # values of a tensor that its range is chosen by
 _SHARES = np.linspace(0.4, 1, 25)  # of the largest values, that a range may end at
+_SMALL = 4096  # weights of a last layer that stays float: 16 kB
 _PAIR = 127  # two rounded weights: 128 at most, and 128 · 255 fits in 16 bits
 _LARGEST_BIAS = 2**30
 
@@ -184,8 +186,8 @@ class _Quantiser:
         self.constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
         self.count = readers(graph.node, graph)
         self.makers = {name: node for node in graph.node for name in node.output}
-        self.region = _before(end, graph)
-        self.last = self._last_layer(end)
+        self.end, self.region = end, _before(end, graph)
+        self.last = self._last_layer()
         self.layers = [
             node for node in self.region if self._is_layer(node) and node is not self.last
         ]
@@ -202,9 +204,11 @@ class _Quantiser:
         deep = weights and self.constants[node.input[1]].ndim > 1
         return deep and usual and not attributes(node).get("transA")
 
-    def _last_layer(self, end: str) -> onnx.NodeProto | None:
+    def _last_layer(self) -> onnx.NodeProto | None:
+        """The last layer, if it is small: it is the most sensitive, and float costs little."""
         layers = [node for node in self.region if self._is_layer(node)]
-        return layers[-1] if len(layers) > 1 else None
+        small = len(layers) > 1 and self.constants[layers[-1].input[1]].size <= _SMALL
+        return layers[-1] if small else None
 
     def _activations(self, node: onnx.NodeProto) -> list[str]:
         return [name for name in node.input if name and name not in self.constants]
@@ -236,7 +240,7 @@ class _Quantiser:
                 integer[node.output[0]] = node
                 own = [n for n in self._activations(node) if not self._is_ready(n, {})]
                 rounded |= dict.fromkeys(own)
-                if not self._is_clamped(node) and node is not self.region[-1]:
+                if not self._is_clamped(node) and node.output[0] != self.end:
                     rounded[node.output[0]] = None
         self._leave_float(rounded, integer)
         moved = [node for node in integer.values() if node.op_type in _MOVES]
@@ -249,7 +253,7 @@ class _Quantiser:
             name, maker = node.output[0], node
             if node.op_type in _CLAMPS and self._is_ready(node.input[0], {}):
                 maker = self.makers[node.input[0]]
-            alone = maker is node and node.op_type not in ("Conv", *_JOINS)
+            alone = maker is node and node.op_type not in _WHOLE
             needs = maker.output[0] in integer and not alone
             read = any(name in each.input for each in integer.values())
             if name in rounded and not read and not needs:

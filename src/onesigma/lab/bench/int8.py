@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import numpy as np
 import onnx
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
