@@ -17,7 +17,7 @@ everywhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from onesigma.runtime.model import METADATA_KEY
 _LAYERS = ("Conv", "Gemm", "MatMul")
 _JOINS = ("Add", "Mul", "Concat")
 _COMPUTE = ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")
+_WHOLE = ("Conv", "AveragePool", "GlobalAveragePool", *_JOINS)  # integers in, integers out
 # What moves values about keeps their scale, so that runtimes move the integers.
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 _CLAMPS = ("Relu", "Clip")  # part of the layer before them: the range does it
@@ -40,8 +41,9 @@ FEWEST = 32  # examples
 MOST_KL, LEAST_SPREAD, MOST_SPREAD = 0.005, 0.9, 1.1
 _BATCH = 32
 _MOST = 256  # examples that ranges and biases are measured on
-_SAMPLES = 200_000  # values of a tensor that its range is chosen by
-_SHARES = np.linspace(0.4, 1, 25)  # of the largest values, that a range may end at
+_SAMPLES = 50_000  # values of a tensor that its range is chosen by
+_SHARES = np.linspace(0.4, 1, 13)  # of the largest values, that a range may end at
+_SMALL = 4096  # weights of a last layer that stays float: 16 kB
 _PAIR = 127  # two rounded weights: 128 at most, and 128 · 255 fits in 16 bits
 _LARGEST_BIAS = 2**30
 
@@ -149,10 +151,9 @@ def _batches(
 ) -> Iterator[dict[str, Array]]:
     exposed = onnx.ModelProto()
     exposed.CopyFrom(model)
-    own = {output.name for output in model.graph.output}
-    exposed.graph.output.extend(
-        helper.make_empty_tensor_value_info(n) for n in names if n not in own
-    )
+    del exposed.graph.node[:], exposed.graph.output[:]
+    exposed.graph.node.extend(_before(names, model.graph))
+    exposed.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     session = checking_runtime()[1](exposed.SerializeToString())
     inputs = [each.name for each in model.graph.input]
     for start in range(0, len(examples[0]), _BATCH):
@@ -184,8 +185,8 @@ class _Quantiser:
         self.constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
         self.count = readers(graph.node, graph)
         self.makers = {name: node for node in graph.node for name in node.output}
-        self.region = _before(end, graph)
-        self.last = self._last_layer(end)
+        self.end, self.region = end, _before([end], graph)
+        self.last = self._last_layer()
         self.layers = [
             node for node in self.region if self._is_layer(node) and node is not self.last
         ]
@@ -197,14 +198,18 @@ class _Quantiser:
         self.biases = {node.output[0]: self._bias(node) for node in self.layers}
 
     def _is_layer(self, node: onnx.NodeProto) -> bool:
-        usual = attributes(node).get("alpha", 1.0) == attributes(node).get("beta", 1.0) == 1.0
-        weights = node.op_type in _LAYERS and all(n in self.constants for n in node.input[1:])
-        deep = weights and self.constants[node.input[1]].ndim > 1
-        return deep and usual and not attributes(node).get("transA")
+        if node.op_type not in _LAYERS or not all(n in self.constants for n in node.input[1:]):
+            return False
+        known = attributes(node)
+        usual = known.get("alpha", 1.0) == known.get("beta", 1.0) == 1.0 and not known.get("transA")
+        weight, *bias = (self.constants[n] for n in node.input[1:])
+        return usual and weight.ndim > 1 and all(each.ndim == 1 for each in bias)
 
-    def _last_layer(self, end: str) -> onnx.NodeProto | None:
+    def _last_layer(self) -> onnx.NodeProto | None:
+        """The last layer, if it is small: it is the most sensitive, and float costs little."""
         layers = [node for node in self.region if self._is_layer(node)]
-        return layers[-1] if len(layers) > 1 else None
+        small = len(layers) > 1 and self.constants[layers[-1].input[1]].size <= _SMALL
+        return layers[-1] if small else None
 
     def _activations(self, node: onnx.NodeProto) -> list[str]:
         return [name for name in node.input if name and name not in self.constants]
@@ -236,7 +241,7 @@ class _Quantiser:
                 integer[node.output[0]] = node
                 own = [n for n in self._activations(node) if not self._is_ready(n, {})]
                 rounded |= dict.fromkeys(own)
-                if not self._is_clamped(node) and node is not self.region[-1]:
+                if not self._is_clamped(node) and node.output[0] != self.end:
                     rounded[node.output[0]] = None
         self._leave_float(rounded, integer)
         moved = [node for node in integer.values() if node.op_type in _MOVES]
@@ -249,7 +254,7 @@ class _Quantiser:
             name, maker = node.output[0], node
             if node.op_type in _CLAMPS and self._is_ready(node.input[0], {}):
                 maker = self.makers[node.input[0]]
-            alone = maker is node and node.op_type not in ("Conv", *_JOINS)
+            alone = maker is node and node.op_type not in _WHOLE
             needs = maker.output[0] in integer and not alone
             read = any(name in each.input for each in integer.values())
             if name in rounded and not read and not needs:
@@ -317,8 +322,9 @@ class _Quantiser:
                 if read in self.rounded and (read not in self.inputs or name in inside):
                     node.input[place] = f"{read}:8"
             nodes.append(node)
-            if name in self.rounded:
-                nodes += self._round(name, constants)
+            for made_here in node.output:
+                if made_here in self.rounded:
+                    nodes += self._round(made_here, constants)
         replace_graph(made, nodes, constants)
         return made
 
@@ -363,9 +369,9 @@ class _Quantiser:
         return made
 
 
-def _before(end: str, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that a value is computed by, in order."""
-    wanted, found = {end}, list[onnx.NodeProto]()
+def _before(ends: Iterable[str], graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that some values are computed by, in order."""
+    wanted, found = {*ends}, list[onnx.NodeProto]()
     for node in reversed(graph.node):
         if wanted & {*node.output}:
             wanted |= {*node.input}

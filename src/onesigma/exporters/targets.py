@@ -102,6 +102,8 @@ def _in_eight_bits(
 
     if not given:
         raise InputError("int8 measures ranges on real inputs: give some as example_input.")
+    if not answering.dynamic:
+        raise ExportError("int8 needs a model with an open batch: this one fixes its size.")
     if "probs" not in answering.outputs:
         raise ExportError("int8 is for classifiers: their probabilities are what is compared.")
     examples = [x.cpu().numpy() for x in answering.examples]
