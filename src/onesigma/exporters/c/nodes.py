@@ -277,6 +277,11 @@ class Builder:
     def reduce(self, kind: str, x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:
         axes = [axis % len(x.shape) for axis in axes] or list(range(len(x.shape)))
         kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+        codes = self.codes.get(x.storage)
+        if kind == "ReduceSum" and codes is not None and x.whole:  # sum codes: they are not stored
+            total = self.reduce(kind, self.reshape(codes.value, x.shape), axes, keepdims=keepdims)
+            level = {"scale": codes.level.scale, "zero": x.size // total.size * codes.level.zero}
+            return self.elementwise("Dequantize", total, **level)
         result = x if kept == x.shape else self.add(kind, [x], kept, axes=tuple(axes))
         if keepdims:
             return result
