@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from onesigma.errors import ExportError, InputError
+from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.exporters.folding import Array, attributes, fold, readers, replace_graph
 from onesigma.runtime.comparison import checking_runtime
 from onesigma.runtime.model import METADATA_KEY
@@ -88,7 +89,7 @@ def quantise(model: onnx.ModelProto, examples: Sequence[Array]) -> onnx.ModelPro
         model: what ``make_model`` wrote, or another classifier with one output.
         examples: a batch for each input, on which ranges are measured.
     """
-    _require_examples(model, examples)
+    _require_examples(examples)
     folded = fold(model)
     quantiser = _Quantiser(folded, _end(model), [x[:_MOST] for x in examples])
     quantiser.correct_biases()
@@ -109,7 +110,9 @@ def require_close(found: Fidelity) -> None:
         )
 
 
-def _require_examples(model: onnx.ModelProto, examples: Sequence[Array]) -> None:
+def _require_examples(examples: Sequence[Array]) -> None:
+    if find_spec("onnxruntime") is None:
+        raise PackageError("int8 needs onnxruntime. Install it with: pip install 'onesigma[onnx]'")
     if len(examples[0]) < FEWEST:
         raise InputError(
             f"int8 measures ranges on real inputs: give {FEWEST} or more as example_input, better "
@@ -349,7 +352,7 @@ class _Quantiser:
         steps = np.maximum(_steps(weight), np.maximum(least, 1e-30)).astype(np.float32)
         along = np.expand_dims(steps, tuple(range(1, weight.ndim)))
         whole = np.moveaxis(np.rint(weight / along).astype(np.int8), 0, axis)
-        zeros = f"zeros:{len(steps)}"
+        zeros = f"{out}:wz"
         constants |= {f"{out}:wq": np.ascontiguousarray(whole), f"{out}:ws": steps}
         constants[zeros] = np.zeros(len(steps), np.int8)  # ONNX Runtime wants them said
         made = [
