@@ -102,7 +102,7 @@ def _fold_pads(
         if node.op_type == "Pad" and _pads_space_with_zeros(node, constants):
             pads[node.output[0]] = node
         pad = pads.get(node.input[0]) if node.op_type == "Conv" else None
-        if pad is None or count[pad.output[0]] > 1:
+        if pad is None or count[pad.output[0]] > 1 or "auto_pad" in attributes(node):
             continue
         added = constants[pad.input[1]].tolist()
         half = len(added) // 2

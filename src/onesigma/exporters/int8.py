@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from onesigma.errors import ExportError, InputError
+from onesigma.errors import ExportError, InputError, PackageError
 from onesigma.exporters.folding import Array, attributes, fold, readers, replace_graph
 from onesigma.runtime.comparison import checking_runtime
 from onesigma.runtime.model import METADATA_KEY
@@ -40,11 +41,12 @@ _CLAMPS = ("Relu", "Clip")  # part of the layer before them: the range does it
 FEWEST = 32  # examples
 MOST_KL, LEAST_SPREAD, MOST_SPREAD = 0.005, 0.9, 1.1
 _BATCH = 32
-_MOST = 256  # examples that ranges and biases are measured on
+_MOST, _FEW = 256, 96  # examples that ranges, and that biases are measured on
 _SAMPLES = 50_000  # values of a tensor that its range is chosen by
 _SHARES = np.linspace(0.4, 1, 13)  # of the largest values, that a range may end at
 _SMALL = 4096  # weights of a last layer that stays float: 16 kB
 _PAIR = 127  # two rounded weights: 128 at most, and 128 · 255 fits in 16 bits
+_MOST_OF_IT = 0.5
 _LARGEST_BIAS = 2**30
 
 
@@ -88,9 +90,12 @@ def quantise(model: onnx.ModelProto, examples: Sequence[Array]) -> onnx.ModelPro
         model: what ``make_model`` wrote, or another classifier with one output.
         examples: a batch for each input, on which ranges are measured.
     """
-    _require_examples(model, examples)
+    _require_examples(examples)
     folded = fold(model)
-    quantiser = _Quantiser(folded, _end(model), [x[:_MOST] for x in examples])
+    few, end = [x[:_MOST] for x in examples], _end(model)
+    quantiser = _Quantiser(folded, end, few)
+    if quantiser.suffers_from_inputs():
+        quantiser = _Quantiser(folded, end, few, first=False)
     quantiser.correct_biases()
     return quantiser.build()
 
@@ -109,7 +114,9 @@ def require_close(found: Fidelity) -> None:
         )
 
 
-def _require_examples(model: onnx.ModelProto, examples: Sequence[Array]) -> None:
+def _require_examples(examples: Sequence[Array]) -> None:
+    if find_spec("onnxruntime") is None:
+        raise PackageError("int8 needs onnxruntime. Install it with: pip install 'onesigma[onnx]'")
     if len(examples[0]) < FEWEST:
         raise InputError(
             f"int8 measures ranges on real inputs: give {FEWEST} or more as example_input, better "
@@ -178,7 +185,9 @@ def _end(model: onnx.ModelProto) -> str:
 class _Quantiser:
     """The plan of one model: which values are rounded, how, and by what weights."""
 
-    def __init__(self, model: onnx.ModelProto, end: str, examples: Sequence[Array]) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, end: str, examples: Sequence[Array], *, first: bool = True
+    ) -> None:
         self.model, self.examples = model, examples
         graph = model.graph
         self.inputs = {each.name for each in graph.input}
@@ -186,10 +195,12 @@ class _Quantiser:
         self.count = readers(graph.node, graph)
         self.makers = {name: node for node in graph.node for name in node.output}
         self.end, self.region = end, _before([end], graph)
-        self.last = self._last_layer()
-        self.layers = [
-            node for node in self.region if self._is_layer(node) and node is not self.last
-        ]
+        self.raw = {*self.inputs}  # inputs, also if they were moved
+        self.raw |= {
+            n.output[0] for n in self.region if n.op_type in _MOVES and n.input[0] in self.raw
+        }
+        layers = [node for node in self.region if self._is_layer(node)]
+        self.layers = [node for node in layers if not self._stays_float(node, layers, first)]
         if not self.layers:
             raise ExportError("int8: the network has no convolution or linear layer to quantise.")
         self.same: dict[str, str]  # a value that was only moved → whose scale it has
@@ -205,11 +216,35 @@ class _Quantiser:
         weight, *bias = (self.constants[n] for n in node.input[1:])
         return usual and weight.ndim > 1 and all(each.ndim == 1 for each in bias)
 
-    def _last_layer(self) -> onnx.NodeProto | None:
-        """The last layer, if it is small: it is the most sensitive, and float costs little."""
-        layers = [node for node in self.region if self._is_layer(node)]
-        small = len(layers) > 1 and self.constants[layers[-1].input[1]].size <= _SMALL
-        return layers[-1] if small else None
+    def _stays_float(
+        self, node: onnx.NodeProto, layers: Sequence[onnx.NodeProto], first: bool
+    ) -> bool:
+        """The last layer if it is small: it is sensitive, and float costs little. The first not."""
+        if node.input[0] in self.raw and not first:
+            return True
+        small = self.constants[node.input[1]].size <= _SMALL
+        return node is layers[-1] and len(layers) > 1 and small
+
+    def suffers_from_inputs(self) -> bool:
+        """Whether most of the error at the end is there if nothing but the inputs is rounded.
+
+        So it is with inputs of a few very large values: eight bits are too few for all others.
+        """
+        readers = [node for node in self.layers if node.input[0] in self.raw]
+        if len(readers) in (0, len(self.layers)):
+            return False
+        plan = self.rounded, self.layers
+        whole = self._error()
+        self.rounded, self.layers = {n: None for n in self.rounded if n in self.raw}, []
+        alone = self._error()
+        self.rounded, self.layers = plan
+        return alone > _MOST_OF_IT * whole
+
+    def _error(self) -> float:
+        """Mean squared, of what the layers make."""
+        models = (self.model, self.build())
+        wanted, found = (run(each, self.examples, [self.end])[self.end] for each in models)
+        return float(np.square(found - wanted).mean())
 
     def _activations(self, node: onnx.NodeProto) -> list[str]:
         return [name for name in node.input if name and name not in self.constants]
@@ -244,6 +279,7 @@ class _Quantiser:
                 if not self._is_clamped(node) and node.output[0] != self.end:
                     rounded[node.output[0]] = None
         self._leave_float(rounded, integer)
+        self.integer = {*integer}
         moved = [node for node in integer.values() if node.op_type in _MOVES]
         self.same = {node.output[0]: node.input[0] for node in moved if node.output[0] in rounded}
         return rounded
@@ -290,6 +326,7 @@ class _Quantiser:
 
     def correct_biases(self) -> None:
         """Layer by layer, the mean error of each channel is taken from its bias."""
+        self.examples = [x[:_FEW] for x in self.examples]
         names = [node.output[0] for node in self.layers if node.op_type != "MatMul"]
         wanted = self._channel_means(self.model, names)
         for name in names:
@@ -319,7 +356,8 @@ class _Quantiser:
             if name in layers:
                 nodes += self._eight_bits(node, constants)
             for place, read in enumerate(node.input):
-                if read in self.rounded and (read not in self.inputs or name in inside):
+                # Outside of the layers, what was made in float is read as it is: above all inputs.
+                if read in self.rounded and (read in self.integer or name in inside):
                     node.input[place] = f"{read}:8"
             nodes.append(node)
             for made_here in node.output:
@@ -349,7 +387,7 @@ class _Quantiser:
         steps = np.maximum(_steps(weight), np.maximum(least, 1e-30)).astype(np.float32)
         along = np.expand_dims(steps, tuple(range(1, weight.ndim)))
         whole = np.moveaxis(np.rint(weight / along).astype(np.int8), 0, axis)
-        zeros = f"zeros:{len(steps)}"
+        zeros = f"{out}:wz"
         constants |= {f"{out}:wq": np.ascontiguousarray(whole), f"{out}:ws": steps}
         constants[zeros] = np.zeros(len(steps), np.int8)  # ONNX Runtime wants them said
         made = [
