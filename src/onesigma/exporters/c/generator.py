@@ -76,10 +76,7 @@ def generate(
     folder = Path(folder)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise InputError(f"name={name!r}: use lower-case letters, digits and underscores.")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: give a folder.")
-    if not folder.absolute().parent.is_dir():
-        raise InputError(f"{folder.parent} is not a folder: create it first.")
+    _check(folder)
     graph = read(model, input_shapes)
     share_squares(graph.nodes)
     steps = fuse(graph)
@@ -96,6 +93,13 @@ def generate(
         outputs={key: (graph.types[key], value.size) for key, value in graph.outputs.items()},
         steps=tuple(f"{step.kind}: {step.name}" for step in steps),
     )
+
+
+def _check(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: give a folder.")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder.parent} is not a folder: create it first.")
 
 
 def _scratch(step: Step) -> int:

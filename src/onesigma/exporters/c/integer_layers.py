@@ -3,8 +3,8 @@
 A word holds two 16-bit values. One instruction of a processor with DSP instructions adds both
 products of two words to a sum (``smlad``); elsewhere it is a line of C with the same result. A
 convolution copies a few rows of its input into a strip, as that of floats (``weighted_layers.py``)
-does, of words: a word is the same place of two channels or, if a group has one channel, of two
-neighbouring columns. Padding is the code of zero. The weights of four filters are unpacked to words
+does, of words: a word is the same place of two channels or, if a group has one channel, two
+neighbouring columns. Padding is the code of zero. The weights of some filters are unpacked to words
 for each strip; a linear layer unpacks them as it goes. Kernels are unrolled for the strip's layout.
 """
 
@@ -23,6 +23,7 @@ from onesigma.exporters.c.weighted_layers import Geometry, geometry
 
 _BLOCK = 4  # filters at once
 _COLUMNS = {_BLOCK: 2, 1: 8}  # at once, by the filters
+_MOST_TAPS = 64  # of a kernel of one channel, which is always unrolled
 _MOST_WORDS = 32  # of a kernel that is unrolled; one with more looks up where each word is
 _STRIP = 1024  # words of a strip of one channel, about
 _WORDS = 12  # that are unrolled at least, if there are channels enough
@@ -105,7 +106,7 @@ typedef void kernel8(const word *x, const word *w, const word *end, const int32_
 static void fill_words(const struct conv8 *g, const uint8_t *x, int first, word *strip)
 {
     const int stride = g->stride, pitch = g->pitch;
-    const word pad = (word)g->zero * (g->all > 1 ? 0x10001u : 1u);
+    const word pad = (word)g->zero * 0x10001u;
     for (int c = 0; c < g->all; c += 2, x += 2 * g->height * g->width) {
         const int next = c + 1 < g->all ? g->height * g->width : 0;
         for (int p = 0; p < g->row_phases * g->phases; ++p) {
@@ -120,21 +121,14 @@ static void fill_words(const struct conv8 *g, const uint8_t *x, int first, word 
                     for (; j < zeros && j < pitch; ++j)
                         strip[j] = pad;
                     const uint8_t *a = x + r * g->width + (j * stride - left), *b = a + next;
-                    if (g->all > 1)
-                        for (; j < end; ++j, a += stride, b += stride)
-                            strip[j] = *a | (word)*b << 16;
-                    else
-                        for (; j < end; ++j, a += stride)
-                            strip[j] = *a;
+                    for (; j < end; ++j, a += stride, b += stride)
+                        strip[j] = *a | (word)*b << 16;
                 }
                 for (; j < pitch; ++j)
                     strip[j] = pad;
-                if (g->all == 1)
-                    for (j = 0; j < pitch; ++j)
-                        strip[j] |= (j + 1 < pitch ? strip[j + 1] : pad) << 16;
             }
             for (int i = 0; i < g->shared; ++i)
-                *strip++ = g->all > 1 ? pad : pad * 0x10001u;
+                *strip++ = pad;
         }
     }
 }
@@ -298,33 +292,16 @@ def _geometry(node: Node) -> Geometry:
 def _words(node: Node, g: Geometry) -> _Words:
     window, places, step = prod(g.kernel), g.places(), g.sizes["channel_pitch"]
     channels = node.attributes["codes"].shape[1] // window
-    if channels == 1:
-        pairs = _neighbours(g)
-        taps, places = np.array(pairs), [places[first] for first, _ in pairs]
-        together = 1
-    else:
-        first = np.arange(0, channels, 2)[:, None] * window + np.arange(window)
-        second = np.where(first + window < channels * window, first + window, -1)
-        taps = np.stack([first.ravel(), second.ravel()], 1)
-        fits = [n for n in (2, 4, 8) if len(first) % n == 0 and n * window <= _WORDS]
-        together = max(fits, default=1)
+    first = np.arange(0, channels, 2)[:, None] * window + np.arange(window)
+    second = np.where(first + window < channels * window, first + window, -1)
+    taps = np.stack([first.ravel(), second.ravel()], 1)
+    fits = [n for n in (2, 4, 8) if len(first) % n == 0 and n * window <= _WORDS]
+    together = max(fits, default=1)
     if len(places) > _MOST_WORDS:
         many = [c * step + place for c in range(g.sizes["channels"]) for place in places]
         return _Words(taps, many, 0)
     unrolled = [u * step + p for u in range(together) for p in places]
     return _Words(taps, unrolled, together * step)
-
-
-def _neighbours(g: Geometry) -> list[tuple[int, int]]:
-    """Taps of one channel in pairs that are neighbours in the strip."""
-    rows, columns = g.kernel
-    left = {g.place(k, t): k * columns + t for k in range(rows) for t in range(columns)}
-    pairs = []
-    while left:
-        plane, row, column = next(iter(left))
-        first = left.pop((plane, row, column))
-        pairs.append((first, left.pop((plane, row, column + 1), -1)))
-    return pairs
 
 
 def _pack(words: Array) -> Array:
@@ -352,20 +329,20 @@ def scratch_size(step: Step) -> int:
     if step.kind == "Dense8":
         return -(-step.reads[0].shape[-1] // 4) * 2
     g = _geometry(step)
-    if _is_depthwise(step, g):
-        sizes = _depth_sizes(g)
+    if _is_single(step, g):
+        sizes = _single_sizes(g)
         return sizes["depth"] * sizes["pitch"] + sizes["words"] + 1
     strip = g.sizes["channels"] * g.sizes["channel_pitch"]
     return strip + _BLOCK * len(_words(step, g).taps) + 1
 
 
-def _is_depthwise(node: Node, g: Geometry) -> bool:
-    """Whether it is one of single channels by few filters, whose columns are neighbours."""
-    alone = node.attributes["codes"].shape[1] == prod(g.kernel) and g.sizes["filters"] < _BLOCK
-    return alone and g.stride[1] <= 2 and g.dilation[1] == 1 and prod(g.kernel) <= _MOST_WORDS
+def _is_single(node: Node, g: Geometry) -> bool:
+    """Whether it is one of single channels, whose columns are neighbours."""
+    alone = node.attributes["codes"].shape[1] == prod(g.kernel) <= _MOST_TAPS
+    return alone and g.stride[1] <= 2 and g.dilation[1] == 1
 
 
-def _depth_sizes(g: Geometry) -> dict[str, int]:
+def _single_sizes(g: Geometry) -> dict[str, int]:
     """The layout of a strip of one channel, and the words of a filter."""
     (rows, columns), sizes = g.kernel, dict(g.sizes)
     reach, step = (rows - 1) * g.dilation[0] + 1, g.stride[1]
@@ -383,7 +360,7 @@ def _row_words(columns: int, step: int) -> tuple[int, int]:
     return -(-columns // 2), (columns // 2 + 1 if step == 1 else 0)
 
 
-def _depth_taps(g: Geometry) -> Array:
+def _single_taps(g: Geometry) -> Array:
     """The taps of each word: those of each row at an even column, then at an odd one."""
     (rows, columns), taps = g.kernel, []
     for k in range(rows):
@@ -416,11 +393,12 @@ def _row_kernel(g: Geometry, sizes: dict[str, int]) -> tuple[str, str]:
     return name, fill(_ROW, name=name, step=2 * step, sums=lines)
 
 
-def _render_depth(node: Node, g: Geometry, file: File) -> list[str]:
-    sizes: dict[str, object] = {**_depth_sizes(g), "zero": node.attributes["zero"]}
+def _render_single(node: Node, g: Geometry, file: File) -> list[str]:
+    sizes: dict[str, object] = {**_single_sizes(g), "zero": node.attributes["zero"]}
     file.function("depth8", _DEPTH)
-    kernel = file.function(*_row_kernel(g, _depth_sizes(g)))
-    weights = _weights(node.attributes["codes"], _depth_taps(g), g.sizes["groups"])
+    kernel = file.function(*_row_kernel(g, _single_sizes(g)))
+    codes = node.attributes["codes"]
+    weights = _weights(codes, _single_taps(g), len(codes))  # one filter after another
     return [
         *_shape(sizes),
         f"depth8(&shape, {file.pointer(node.reads[0])}, {file.table(weights, 'uint32')},",
@@ -440,8 +418,8 @@ def _render_conv(node: Node, file: File) -> list[str]:
     g, codes = _geometry(node), node.attributes["codes"]
     file.function("smlad", _SIMD)
     file.function("conv8", _CONV)
-    if _is_depthwise(node, g):
-        return _render_depth(node, g, file)
+    if _is_single(node, g):
+        return _render_single(node, g, file)
     words, filters = _words(node, g), g.sizes["filters"]
     table = "" if words.step else file.table(np.array(words.places), "int32")
     kernels = [

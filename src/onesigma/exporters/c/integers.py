@@ -103,16 +103,16 @@ def _function(made: Made) -> Callable[[Array], Array]:
     return lambda values: made.again([values, *made.operands[1:]])[made.place]
 
 
-def _lookup(b: Builder, x: Codes, level: Level, function: Callable[[Array], Array]) -> Value:
-    """The codes of a function of each element: nothing to do, or a table."""
-    scale, values = np.float32(level.scale), x.level.values(_ALL)
-    table = np.clip(np.rint(function(values) / scale) + level.zero, 0, 255)
-    if x.level == level:
-        # Nothing is finer than a code, so ties of a rounded bound do not matter.
-        table = np.where(function(values) == values, _ALL, table)
+def _lookup(b: Builder, x: Codes, level: Level, function: Callable[[Array], Array]) -> Value | None:
+    """The codes of a function of each element, by a table; None if it is not a number for some."""
+    with np.errstate(all="ignore"):
+        steps = np.rint(function(x.level.values(_ALL)) / np.float32(level.scale))
+    if np.isnan(steps).any():
+        return None
+    table = np.clip(steps + level.zero, 0, 255).astype(np.uint8)
     if (table == _ALL).all():
         return x.value
-    return b.elementwise("Lookup", x.value, codes=table.astype(np.uint8))
+    return b.elementwise("Lookup", x.value, codes=table)
 
 
 def _move(b: Builder, made: Made, level: Level) -> Value | None:
