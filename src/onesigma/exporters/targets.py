@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,19 @@ from torch import nn
 
 from onesigma.arguments import typed
 from onesigma.converted import Converted, Inputs
-from onesigma.errors import InputError
+from onesigma.errors import ExportError, InputError
 from onesigma.exporters.agreement import compare
-from onesigma.exporters.answering import make_answering
+from onesigma.exporters.answering import Answering, make_answering
 from onesigma.exporters.onnx import file as onnx_file
 from onesigma.exporters.onnx.file import Exported
 from onesigma.exporters.segments import write_c, write_segments
 from onesigma.forms.exits import EarlyExit
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from onesigma.exporters.c import Generated
+    from onesigma.exporters.int8 import Fidelity
 
 
 @typed
@@ -50,8 +54,8 @@ def export(
             model with exits, that of ONNX is a folder, too: one file for each segment, and
             ``exits.json``.
         class_names: stored in the file, one per class.
-        example_input: real inputs on which to compare with PyTorch, and to measure the cost of
-            ``int8``; random ones by default.
+        example_input: real inputs on which to compare with PyTorch, and to measure ranges for
+            ``int8`` and what it costs; random ones by default.
         opset: ONNX only: version of the operators, 17 or above; 18 by default.
         input_names: ONNX only: names of the inputs in the file; default: those of ``forward``.
         plain: ONNX only: a name and the original model, whose own output is added under that name.
@@ -60,7 +64,9 @@ def export(
         input_shape: C only: of one input, with its batch of 1 or without, or one shape per input;
             by default that of the example that the model was converted with.
         name: C only: prefix of the files and of every public name in them; default "model".
-        int8: C only: store the weights in eight bits; the result says what that costs in accuracy.
+        int8: the layers in eight bits, weights and activations, with ranges measured on
+            ``example_input`` (some hundred real inputs); what makes the uncertainty stays float.
+            The result says what that costs in accuracy.
 
     Outputs whose names ``input_names`` or ``plain`` take are prefixed with ``onesigma_``.
 
@@ -72,7 +78,7 @@ def export(
     version = onnx_file.OPSET if opset is None else opset
     onnx_file.check_target(path, version)
     if path.suffix:
-        _refuse_idle(path, input_shape=input_shape, name=name, int8=int8 or None)
+        _refuse_idle(path, input_shape=input_shape, name=name)
     else:
         _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
     if isinstance(converted, EarlyExit):
@@ -88,18 +94,35 @@ def export(
     )
     model = onnx_file.make_model(answering, version)
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
+    fidelity = None
+    if int8:
+        model, fidelity = _in_eight_bits(model, answering, example_input is not None)
     if path.suffix == ".onnx":
-        return onnx_file.write_model(model, path, version, agreement)
+        return onnx_file.write_model(model, path, version, agreement, fidelity)
     from onesigma.exporters.c import generate  # from the same model, in memory
 
-    return generate(
-        model,
-        path,
-        name=name or "model",
-        int8=int8,
-        input_shapes=_shapes(converted, input_shape),
-        examples=None if example_input is None else [x.cpu().numpy() for x in answering.examples],
-    )
+    shapes = _shapes(converted, input_shape)
+    generated = generate(model, path, name=name or "model", input_shapes=shapes)
+    return replace(generated, int8=fidelity)
+
+
+def _in_eight_bits(
+    model: ModelProto, answering: Answering, given: bool
+) -> tuple[ModelProto, Fidelity]:
+    """The model with its layers in eight bits, refused if that changes the answers too much."""
+    from onesigma.exporters.int8 import compare, quantise, require_close
+
+    if not given:
+        raise InputError("int8 measures ranges on real inputs: give some as example_input.")
+    if not answering.dynamic:
+        raise ExportError("int8 needs a model with an open batch: this one fixes its size.")
+    if "probs" not in answering.outputs:
+        raise ExportError("int8 is for classifiers: their probabilities are what is compared.")
+    examples = [x.cpu().numpy() for x in answering.examples]
+    quantised = quantise(model, examples)
+    found = compare(model, quantised, examples)
+    require_close(found)
+    return quantised, found
 
 
 def _refuse_idle(path: Path, **options: object) -> None:

@@ -115,21 +115,6 @@ def test_networks(kind, both, take, tmp_path):
     assert_c_agrees(generated(module, x, tmp_path), module, x)
 
 
-@needs_gcc
-@pytest.mark.parametrize("both", [False, True])
-def test_weights_in_eight_bits(both, tmp_path):
-    """As far from PyTorch as the report says that rounding costs, and no further."""
-    module = seeded(nn.GRU(4, 8, bidirectional=both, batch_first=True), "last state")
-    x = torch.randn(3, 7, 4)
-    full = generated(module, x, tmp_path / "full")
-    made = generated(module, x, tmp_path / "int8", int8=True, examples=[x.numpy()])
-    assert made.flash < full.flash / 2
-    with torch.no_grad():
-        size = float(module(x).abs().max())
-    assert 0 < made.int8.change < 0.05
-    assert_c_agrees(made, module, x, 1.1 * made.int8.change * size)
-
-
 @pytest.mark.parametrize("take", ["last step", "last state"])
 def test_a_sequence_that_is_not_read_takes_no_memory(take, tmp_path):
     arenas = []

@@ -11,10 +11,12 @@ import math
 ELEMENTWISE = {
     "Abs": "fabsf({0})",
     "Add": "{0} + {1}",
+    "AddCodes": "to_code(({0} * {first} + {1} * {second} + {offset}) >> {shift})",
     "And": "{0} && {1}",
     "Ceil": "ceilf({0})",
     "Celu": "{0} > 0.0f ? {0} : {alpha} * expm1f({0} / {alpha})",
     "Cos": "cosf({0})",
+    "Dequantize": "(float)({0} - {zero}) * {scale}",
     "Div": "{0} / {1}",
     "Elu": "{0} > 0.0f ? {0} : {alpha} * expm1f({0})",
     "Equal": "{0} == {1}",
@@ -32,17 +34,21 @@ ELEMENTWISE = {
     "Less": "{0} < {1}",
     "LessOrEqual": "{0} <= {1}",
     "Log": "logf({0})",
+    "Lookup": "{codes}[{0}]",
     "Max": "{0} < {1} ? {1} : {0}",
     "Min": "{0} > {1} ? {1} : {0}",
     "Mish": "{0} * tanhf(softplus({0}))",
     "Mul": "{0} * {1}",
+    "MulCodes": "requantised(({0} - {first}) * ({1} - {second}) * {left}, {rounding})",
     "Neg": "-{0}",
     "Not": "!{0}",
     "Or": "{0} || {1}",
     "PRelu": "{0} < 0.0f ? {1} * {0} : {0}",
     "Pow": "powf({0}, {1})",
+    "Quantize": "quantised({0} / {scale}, {zero})",
     "Reciprocal": "1.0f / {0}",
     "Relu": "{0} < 0.0f ? 0.0f : {0}",
+    "Requantize": "requantised(({0} - {zeros}) * {left}, {rounding})",
     "Round": "nearbyintf({0})",
     "Selu": "{gamma} * ({0} > 0.0f ? {0} : {alpha} * expm1f({0}))",
     "Sigmoid": "1.0f / (1.0f + exp_float(-{0}))",
@@ -120,6 +126,31 @@ static inline float clip(float x, float low, float high)
     return x > high ? high : x;
 }
 """,
+    "to_code": """\
+static inline uint8_t to_code(int32_t x)
+{
+    x = x < 0 ? 0 : x;
+    return (uint8_t)(x > 255 ? 255 : x);
+}
+""",
+    "quantised": """\
+/* The nearest code, the even one of two, for a value in steps. */
+static inline uint8_t quantised(float steps, int32_t zero)
+{
+    union { float value; int32_t bits; } sum;
+    steps = steps < (float)-zero ? (float)-zero : steps;
+    steps = steps > (float)(255 - zero) ? (float)(255 - zero) : steps;
+    sum.value = steps + 12582912.0f; /* 1.5 * 2^23: the integer is in the last bits */
+    return (uint8_t)(sum.bits - 0x4b400000 + zero);
+}
+""",
+    "requantised": """\
+/* sum * multiplier / 2^(32 + shift) + zero, halves rounded up: they are in high. */
+static inline uint8_t requantised(int32_t sum, int32_t multiplier, int32_t high, int32_t shift)
+{
+    return to_code(((int32_t)(((int64_t)sum * multiplier) >> 32) + high) >> shift);
+}
+""",
     "softplus": """\
 static inline float softplus(float x)
 {
@@ -139,9 +170,9 @@ def literal(number: float) -> str:
     return text + ("f" if "." in text or "e" in text else ".0f")
 
 
-def expression(kind: str, operands: list[str], attributes: dict[str, float]) -> str:
-    """The op as C."""
-    numbers = {name: literal(value) for name, value in attributes.items()}
+def expression(kind: str, operands: list[str], attributes: dict[str, float | str]) -> str:
+    """The op as C; what is no float is written as it is."""
+    numbers = {k: literal(v) if isinstance(v, float) else v for k, v in attributes.items()}
     # In brackets, because a minus before a negative number would be a decrement.
     names = [f"({x})" if x.startswith("-") else x for x in operands]
     return ELEMENTWISE[kind].format(*names, **numbers)

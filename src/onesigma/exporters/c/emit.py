@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 from onesigma.exporters.c.elementwise import SUPPORT
+from onesigma.exporters.c.integer_layers import RENDERERS as INTEGERS
+from onesigma.exporters.c.integer_layers import TYPES
 from onesigma.exporters.c.loops import File, fill, render_loop
 from onesigma.exporters.c.nodes import Graph, Storage
 from onesigma.exporters.c.plan import Loop, Memory, Step
@@ -14,7 +16,7 @@ from onesigma.exporters.c.weighted_layers import RENDERERS
 from onesigma.text_table import text_table
 from onesigma.version import __version__
 
-_RENDERERS = {**RENDERERS, **RECURRENT}
+_RENDERERS = {**RENDERERS, **RECURRENT, **INTEGERS}
 # Words of C, and names that the code itself uses.
 _RESERVED = (
     " arena auto bool break case char const continue default do double else enum extern false "
@@ -128,11 +130,12 @@ def emit(
     memory: Memory,
     name: str,
     class_names: Sequence[str] = (),
-    int8: bool = False,
 ) -> tuple[str, str, tuple[int, int, int]]:
     """The text of header and source, and the bytes of tables, arena and struct."""
     places = _places(graph, memory)
-    file = File({storage: place for storage, (place, _) in places.items()}, int8)
+    file = File({storage: place for storage, (place, _) in places.items()})
+    if any(storage.kind != "float" for storage in places):
+        file.function("types", TYPES)
     blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
@@ -183,7 +186,11 @@ def _block(index: int, step: Step, file: File, memory: Memory, name: str) -> lis
 def _functions(file: File, blocks: Sequence[str]) -> list[str]:
     """Those that expressions call, then those of the structured ops."""
     text = "\n".join([*blocks, *file.functions.values()])
-    called = [body for name, body in SUPPORT.items() if f"{name}(" in text]
+    called: list[str] = []
+    for name, body in reversed(SUPPORT.items()):  # one calls only those before it
+        if f"{name}(" in text:
+            called.insert(0, body)
+            text += body
     return [line for body in (*called, *file.functions.values()) for line in body.split("\n")]
 
 
@@ -198,7 +205,9 @@ def _places(graph: Graph, memory: Memory) -> dict[Storage, tuple[str, str]]:
             places[value.storage] = (f"out->{field}" if value.size > 1 else f"(&out->{field})", "")
     for index, (storage, place) in enumerate(memory.places.items()):
         name = f"b{index}_{identifier(storage.name.split(':')[0])}"
-        places[storage] = (name, f"float *const {name} = arena + {place};")
+        cast = "" if storage.kind == "float" else f"({storage.kind} *)"
+        at = f"(arena + {place})" if cast else f"arena + {place}"
+        places[storage] = (name, f"{storage.kind} *const {name} = {cast}{at};")
     return places
 
 

@@ -6,18 +6,18 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from onesigma.errors import ExportError, InputError
+from onesigma.exporters.c import integer_layers
 from onesigma.exporters.c.emit import emit, size_table
 from onesigma.exporters.c.onnx_reader import read
-from onesigma.exporters.c.plan import fuse, plan_memory
+from onesigma.exporters.c.plan import Step, fuse, plan_memory
 from onesigma.exporters.c.weighted_layers import scratch_size
-from onesigma.exporters.c.weights import Int8Cost, round_weights, share_squares
+from onesigma.exporters.c.weights import share_squares
+from onesigma.exporters.int8 import Fidelity
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.storage.atomic import replacing
 
@@ -34,7 +34,7 @@ class Generated:
         inputs: the sizes of the inputs, by name.
         outputs: C type and size of the struct's fields, by name.
         steps: what the code does one after another, by the names of the ONNX nodes.
-        int8: what rounding the weights cost, if they were rounded.
+        int8: what eight bits cost, where ``export`` made them.
     """
 
     source: Path
@@ -45,7 +45,7 @@ class Generated:
     inputs: dict[str, int]
     outputs: dict[str, tuple[str, int]]
     steps: tuple[str, ...]
-    int8: Int8Cost | None = None
+    int8: Fidelity | None = None
 
     def __str__(self) -> str:
         table = size_table(self.flash, self.arena, self.prediction)
@@ -59,8 +59,6 @@ def generate(
     *,
     name: str = "model",
     input_shapes: Sequence[Sequence[int]] | None = None,
-    int8: bool = False,
-    examples: Sequence[Any] | None = None,
 ) -> Generated:
     """Write an ONNX model as ``name.c`` and ``name.h``, both or neither.
 
@@ -71,9 +69,6 @@ def generate(
         name: prefix of the files and of every public name in them.
         input_shapes: the shape of each input, with its batch of 1 or without it, where the model
             leaves it open.
-        int8: store weights in eight bits with one scale per filter.
-        examples: for ``int8``, real inputs on which to measure what that costs, one array with a
-            batch per input; random ones by default.
 
     Raises:
         ExportError: the model holds an op that has no C. Nothing is written then.
@@ -81,19 +76,12 @@ def generate(
     folder = Path(folder)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise InputError(f"name={name!r}: use lower-case letters, digits and underscores.")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: give a folder.")
-    if not folder.absolute().parent.is_dir():
-        raise InputError(f"{folder.parent} is not a folder: create it first.")
-    graph, cost = read(model, input_shapes), None
-    if int8:
-        shapes = [value.shape for value in graph.inputs.values()]
-        model, cost = round_weights(model, examples, shapes)
-        graph = read(model, input_shapes)
+    _check(folder)
+    graph = read(model, input_shapes)
     share_squares(graph.nodes)
     steps = fuse(graph)
-    memory = plan_memory(graph, steps, partial(scratch_size, int8=int8))
-    declarations, code, sizes = emit(graph, steps, memory, name, _class_names(model), int8)
+    memory = plan_memory(graph, steps, _scratch)
+    declarations, code, sizes = emit(graph, steps, memory, name, _class_names(model))
     folder.mkdir(exist_ok=True)
     source, header = folder / f"{name}.c", folder / f"{name}.h"
     with replacing(source) as new_source, replacing(header) as new_header:
@@ -104,8 +92,18 @@ def generate(
         inputs={key: value.size for key, value in graph.inputs.items()},
         outputs={key: (graph.types[key], value.size) for key, value in graph.outputs.items()},
         steps=tuple(f"{step.kind}: {step.name}" for step in steps),
-        int8=cost,
     )
+
+
+def _check(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: give a folder.")
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder.parent} is not a folder: create it first.")
+
+
+def _scratch(step: Step) -> int:
+    return scratch_size(step) + integer_layers.scratch_size(step)
 
 
 def _class_names(model: onnx.ModelProto) -> list[str]:

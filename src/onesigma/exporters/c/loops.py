@@ -22,7 +22,6 @@ class File:
     """The C file as it grows: constant tables, functions, and where each storage lies."""
 
     places: Mapping[Storage, str]
-    int8: bool = False
     functions: dict[str, str] = field(default_factory=dict)
     tables: dict[tuple[str, bytes], tuple[str, Array]] = field(default_factory=dict)
     scratch: str = "arena"  # of the node that is being rendered
@@ -81,8 +80,8 @@ def render_take(node: Node, file: File) -> list[str]:
     axis, places = node.attributes["axis"], node.attributes["places"]
     inner, table = prod(x.shape[axis + 1 :]), file.table(places, "uint16")
     return [
-        f"const float *x = {file.pointer(x)};",
-        f"float *y = {file.pointer(y)};",
+        f"const {x.storage.kind} *x = {file.pointer(x)};",
+        f"{y.storage.kind} *y = {file.pointer(y)};",
         f"for (int a = 0; a < {prod(x.shape[:axis])}; ++a, x += {x.shape[axis] * inner})",
         f"    for (int i = 0; i < {len(places)}; ++i)",
         f"        for (int b = 0; b < {inner}; ++b)",
@@ -132,6 +131,18 @@ def _sum_steps(node: Node) -> Shape:
     return tuple(0 if i in axes else step for i, (n, step) in enumerate(dims) if n > 1)
 
 
+def _local(value: Value) -> str:
+    """The type of a variable that holds an element."""
+    if value.truth:
+        return "int"
+    return "float" if value.storage.kind == "float" else "int32_t"
+
+
+def _start(node: Node) -> str:
+    """What a reduction starts at; no code of an 8-bit value is below 0."""
+    return REDUCTIONS[node.kind][0] if node.writes[0].storage.kind == "float" else "0"
+
+
 class _LoopWriter:
     def __init__(self, loop: Loop, file: File, shape: Shape, steps: dict[Value, Shape]) -> None:
         self.loop, self.file, self.shape, self.steps = loop, file, shape, steps
@@ -149,9 +160,9 @@ class _LoopWriter:
         starts = []
         for node in self.accumulators:
             if self.returns(node):  # set all of the result
-                (result,), (start, _) = node.writes, REDUCTIONS[node.kind]
+                (result,) = node.writes
                 starts.append(f"for (int i = 0; i < {result.size}; ++i)")
-                starts.append(f"    {self.file.base(result.storage)}[i] = {start};")
+                starts.append(f"    {self.file.base(result.storage)}[i] = {_start(node)};")
         return starts + self.nest(0)
 
     def depth(self, value: Value) -> int:
@@ -164,32 +175,39 @@ class _LoopWriter:
         return 0 in self.steps[result][: self.depth(result)]
 
     def add(self, node: Node) -> None:
-        operands, (value,) = [self.operand(x) for x in node.reads], node.writes
+        (value,), kind = node.writes, node.writes[0].storage.kind
+        operands = [self.operand(x, node) for x in node.reads]
         if node.kind in REDUCTIONS:
             name = self.accumulators[node]
             update = REDUCTIONS[node.kind][1].format(name, operands[0][0])
             self.rows[-1].append(f"{name} = {update};")
             return
         depth = max((depth for _, depth in operands), default=0)
-        text = expression(node.kind, [name for name, _ in operands], node.attributes)
+        numbers = {
+            k: self.file.table(v, "uint8") if isinstance(v, np.ndarray) else v
+            for k, v in node.attributes.items()
+        }
+        text = expression(node.kind, [name for name, _ in operands], numbers)
         name = f"t{sum(map(len, self.rows))}"
-        self.rows[depth].append(f"const {'int' if value.truth else 'float'} {name} = {text};")
+        self.rows[depth].append(f"const {_local(value)} {name} = {text};")
         self.computed[value.storage] = (name, depth)
         if value.storage not in self.loop.local:
-            cast = "(float)" if value.truth else ""
+            cast = "(float)" if value.truth else "" if kind == "float" else f"({kind})"
             self.stores.append(f"{self.element(value)} = {cast}{name};")
 
-    def operand(self, value: Value) -> tuple[str, int]:
+    def operand(self, value: Value, node: Node) -> tuple[str, int]:
         """A C name for an element, and how deep it changes."""
         if value.number is not None:
+            if node.writes[0].storage.kind != "float":
+                return str(int(value.number)), 0
             return (str(int(value.number != 0)) if value.truth else literal(value.number)), 0
         if value.storage in self.computed:
             return self.computed[value.storage]
         if value not in self.loaded:
             name, element = f"x{len(self.loaded)}", self.element(value)
-            load = f"int {name} = {element} != 0.0f" if value.truth else f"float {name} = {element}"
+            load = f"{element} != 0.0f" if value.truth else element
             self.loaded[value] = (name, self.depth(value))
-            self.rows[self.depth(value)].append(f"const {load};")
+            self.rows[self.depth(value)].append(f"const {_local(value)} {name} = {load};")
         return self.loaded[value]
 
     def element(self, value: Value) -> str:
@@ -205,9 +223,10 @@ class _LoopWriter:
         innermost = depth == len(self.shape)  # a sum that lives here is over outer dimensions alone
         for node, name in self.accumulators.items():
             if self.depth(node.writes[0]) == depth:
-                target, (start, update) = self.element(node.writes[0]), REDUCTIONS[node.kind]
+                target, update = self.element(node.writes[0]), REDUCTIONS[node.kind][1]
                 joins = self.returns(node) and not innermost
-                before.append(f"float {name} = {target if innermost else start};")
+                local, start = _local(node.writes[0]), target if innermost else _start(node)
+                before.append(f"{local} {name} = {start};")
                 after.append(f"{target} = {update.format(target, name) if joins else name};")
         body = [*before, *self.rows[depth]]
         if not innermost:

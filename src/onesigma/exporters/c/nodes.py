@@ -6,10 +6,10 @@ slices and broadcasts cost nothing. A ``Node`` reads values and writes others. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,20 +21,27 @@ Shape = tuple[int, ...]
 _NEUTRAL = {"Add": (0.0, True), "Sub": (0.0, False), "Mul": (1.0, True), "Div": (1.0, False)}
 _TRUTHS = {"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "And", "Or", "Xor", "Not"}
 _TRUTHS |= {"IsNaN", "IsInf"}
+_KINDS = {"Dequantize": "float", "Quantize": "uint8_t", "Requantize": "uint8_t"}
 
 
 @dataclass(eq=False)
 class Storage:
-    """Some floats: an input of the model, a constant (``data``), or else a part of the arena."""
+    """Some numbers: an input of the model, a constant (``data``), or else a part of the arena."""
 
     name: str
     shape: Shape
     data: Array | None = None
     given: bool = False
+    kind: str = "float"  # in C; ``uint8_t`` are the codes of 8-bit values, ``sum32`` sums of them
 
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def floats(self) -> int:
+        """How many floats take as much room."""
+        return -(-self.size // 4) if self.kind == "uint8_t" else self.size
 
     @property
     def computed(self) -> bool:
@@ -177,6 +184,36 @@ class Graph:
     types: dict[str, str]
 
 
+class Level(NamedTuple):
+    """What codes stand for."""
+
+    scale: float
+    zero: int
+
+    def values(self, codes: Array) -> Array:
+        return (codes - self.zero).astype(np.float32) * np.float32(self.scale)
+
+    def code(self, value: float) -> int:
+        return int(np.clip(np.rint(np.float32(value) / np.float32(self.scale)) + self.zero, 0, 255))
+
+
+class Codes(NamedTuple):
+    """Codes of 8-bit values, and what they stand for."""
+
+    value: Value
+    level: Level
+
+
+class Made(NamedTuple):
+    """How a value was read: the op, its operands, and a way to read it again from others."""
+
+    op: str
+    operands: Sequence[Any]
+    attributes: dict[str, Any]
+    again: Callable[[Sequence[Any]], Sequence[Any]]
+    place: int  # among the op's results
+
+
 class Builder:
     """Appends nodes: none twice, none that changes nothing. Methods return what the node writes."""
 
@@ -185,6 +222,9 @@ class Builder:
         self.name = ""  # of the ONNX op that is being read, for comments and messages
         # What was padded with zeros, and how: a convolution pads by itself.
         self.unpadded: dict[Value, tuple[Value, dict[int, tuple[int, int]]]] = {}
+        self.made: dict[Value, Made] = {}  # by which op
+        self.codes: dict[Storage, Codes] = {}  # of what was dequantised
+        self.steps: list[Array] = []  # of weights
         self._made: dict[Any, Value] = {}
         self._constants: dict[Any, Value] = {}
 
@@ -202,9 +242,10 @@ class Builder:
     def value(self, x: Value | Array | float) -> Value:
         return x if isinstance(x, Value) else self.constant(x)
 
-    def new(self, shape: Sequence[int], *, truth: bool = False) -> Value:
-        """A new storage, for nodes to write."""
-        return Storage(self.name, tuple(shape)).view(truth=truth)
+    def new(self, shape: Sequence[int], *, truth: bool = False, like: Value | None = None) -> Value:
+        """A new storage, for nodes to write; of floats, or of the kind of another value."""
+        kind = "float" if like is None else like.storage.kind
+        return Storage(self.name, tuple(shape), kind=kind).view(truth=truth)
 
     def add(
         self, kind: str, x: Sequence[Value], shape: Shape, *, truth: bool = False, **attributes: Any
@@ -214,11 +255,11 @@ class Builder:
             return self.constant(np.empty(shape))
         key = (kind, *x, shape, *((name, _key(value)) for name, value in attributes.items()))
         if key not in self._made:
-            self._made[key] = self.new(shape, truth=truth)
+            self._made[key] = Storage(self.name, shape, kind=_c_kind(kind, x)).view(truth=truth)
             self.nodes.append(Node(kind, tuple(x), (self._made[key],), attributes, self.name))
         return self._made[key]
 
-    def elementwise(self, kind: str, *operands: Value | Array | float, **numbers: float) -> Value:
+    def elementwise(self, kind: str, *operands: Value | Array | float, **numbers: Any) -> Value:
         """One op on each element; the operands are broadcast."""
         values = [self.value(x) for x in operands]
         shape = tuple(np.broadcast_shapes(*(x.shape for x in values)))
@@ -236,6 +277,11 @@ class Builder:
     def reduce(self, kind: str, x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:
         axes = [axis % len(x.shape) for axis in axes] or list(range(len(x.shape)))
         kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+        codes = self.codes.get(x.storage)
+        if kind == "ReduceSum" and codes is not None and x.whole:  # sum codes: they are not stored
+            total = self.reduce(kind, self.reshape(codes.value, x.shape), axes, keepdims=keepdims)
+            level = {"scale": codes.level.scale, "zero": x.size // total.size * codes.level.zero}
+            return self.elementwise("Dequantize", total, **level)
         result = x if kept == x.shape else self.add(kind, [x], kept, axes=tuple(axes))
         if keepdims:
             return result
@@ -248,7 +294,9 @@ class Builder:
 
     def dense(self, x: Value) -> Value:
         """The same elements one after another; they are copied only if they are not."""
-        return x if x.dense and x.number is None else self.copy(x, self.new(x.shape, truth=x.truth))
+        if x.dense and x.number is None:
+            return x
+        return self.copy(x, self.new(x.shape, truth=x.truth, like=x))
 
     def copy(self, x: Value, target: Value) -> Value:
         """Write x into a part of a storage, over what was written there before."""
@@ -256,6 +304,13 @@ class Builder:
             source = x.broadcast(target.shape)
             self.nodes.append(Node("Identity", (source,), (target,), {}, self.name))
         return target
+
+
+def _c_kind(kind: str, x: Sequence[Value]) -> str:
+    """What a node writes, in C: mostly what it reads."""
+    if kind == "ReduceSum" and x[0].storage.kind != "float":
+        return "sum32"
+    return _KINDS.get(kind, x[-1].storage.kind)
 
 
 def _key(value: Any) -> Any:

@@ -21,7 +21,8 @@ from onnx import TensorProto, numpy_helper
 
 from onesigma.errors import ExportError, InputError
 from onesigma.exporters.c.elementwise import ELEMENTWISE
-from onesigma.exporters.c.nodes import Array, Builder, Graph, Node, Storage, Value, Window
+from onesigma.exporters.c.integers import read_dequantize, read_quantize
+from onesigma.exporters.c.nodes import Array, Builder, Graph, Made, Node, Storage, Value, Window
 from onesigma.exporters.c.recurrent import drop_sequences, read_recurrent
 from onesigma.registry import Registry
 
@@ -57,8 +58,10 @@ def read(model: onnx.ModelProto, input_shapes: Sequence[Sizes] | None = None) ->
     inputs = _inputs(given, input_shapes)
     names |= inputs
     for node in model.graph.node:
-        results = _read_node(builder, node, [names[name] for name in node.input], version)
+        operands = [names[name] for name in node.input]
+        results = _read_node(builder, node, operands, version)
         names.update(zip(node.output, results, strict=False))
+        _remember(builder, node, operands, results, version)
     outputs = _outputs(builder, names, [output.name for output in model.graph.output])
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
     types = {name: _C_TYPES.get(kind, "float") for name, kind in kinds.items()}
@@ -118,6 +121,8 @@ def _read_node(
 ) -> Sequence[Operand]:
     builder.name = node.name or (node.output[0] if node.output else node.op_type)
     if not any(isinstance(x, Value) for x in inputs):
+        if node.op_type == "DequantizeLinear":
+            builder.steps.append(np.asarray(inputs[1]).ravel())
         return _fold(node, inputs, version)
     attributes = _attributes(node, version)
     if node.op_type in _SIZES and isinstance(inputs[0], Value):
@@ -133,6 +138,22 @@ def _read_node(
     operands = [x for x in inputs if x is not None]
     numbers = {name: x for name, x in attributes.items() if isinstance(x, float)}
     return [builder.elementwise(node.op_type, *operands, **numbers)]
+
+
+def _remember(
+    b: Builder,
+    node: onnx.NodeProto,
+    operands: Sequence[Any],
+    results: Sequence[Operand],
+    version: int,
+) -> None:
+    """Note by which op a value was made, for what runs it in eight bits."""
+    again = partial(_read_node, b, node, version=version)
+    for place, value in enumerate(results):
+        same = [x for x in operands if isinstance(x, Value) and x == value]
+        if isinstance(value, Value) and not same:
+            attributes = _attributes(node, version)
+            b.made.setdefault(value, Made(node.op_type, operands, attributes, again, place))
 
 
 def _fold(node: onnx.NodeProto, inputs: list[Operand | None], version: int) -> Sequence[Array]:
@@ -256,7 +277,7 @@ def _concat(b: Builder, *parts: Operand, axis: int) -> Value:
     axis %= len(values[0].shape)
     shape = list(values[0].shape)
     shape[axis] = sum(x.shape[axis] for x in values)
-    result, start = b.new(shape, truth=values[0].truth), 0
+    result, start = b.new(shape, truth=values[0].truth, like=values[0]), 0
     for x in values:
         b.copy(x, result.slice(axis, start, x.shape[axis]))
         start += x.shape[axis]
@@ -290,7 +311,8 @@ def _surround(
         step = steps[i] if steps else 1
         shape[axis] = (x.shape[axis] - 1) * step + 1 + before + after
         places.append((axis, before, x.shape[axis], step))
-    result = target = b.copy(b.constant(number), b.new(shape))
+    number = max(number, 0.0) if x.storage.kind != "float" else number  # no code is lower
+    result = target = b.copy(b.constant(number), b.new(shape, like=x))
     for place in places:
         target = target.slice(*place)
     b.copy(x, target)
@@ -660,6 +682,7 @@ def _mix(b: Builder, x: Value, axis: int, at: Array) -> Value:
 
 # Ops that are one expression.
 _SHORT: dict[str, Callable[..., Any]] = {
+    "DequantizeLinear": read_dequantize,
     "Expand": lambda b, x, sizes: x.broadcast(np.broadcast_shapes(x.shape, tuple(sizes.tolist()))),
     "Flatten": lambda b, x, axis=1: b.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])]),
     "Gather": _gather,
@@ -671,6 +694,7 @@ _SHORT: dict[str, Callable[..., Any]] = {
     "LogSoftmax": partial(_softmax, "LogSoftmax"),
     "Max": partial(_chain, "Max"),
     "Min": partial(_chain, "Min"),
+    "QuantizeLinear": read_quantize,
     "RNN": partial(read_recurrent, "RNN"),
     "ReduceL2": lambda b, *x, **options: b.elementwise("Sqrt", _sum_square(b, *x, **options)),
     "ReduceMax": partial(_reduction, "ReduceMax"),

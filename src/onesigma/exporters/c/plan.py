@@ -160,7 +160,10 @@ def _find_locals(steps: Sequence[Step], outputs: Iterable[Value]) -> None:
 
 @dataclass
 class Memory:
-    """Places in the arena, in floats; ``scratch`` is by the number of the step."""
+    """Places in the arena, in floats; ``scratch`` is by the number of the step.
+
+    Codes of 8-bit values take a quarter of a float each.
+    """
 
     size: int
     places: dict[Storage, int]
@@ -197,7 +200,7 @@ def _lives(steps: Sequence[Step], outputs: set[Storage]) -> dict[Storage, _Life]
         for value in (*step.writes, *step.reads):
             storage = value.storage
             if storage.computed and storage not in outputs:
-                life = lives.setdefault(storage, _Life(storage.size, index, index, [storage]))
+                life = lives.setdefault(storage, _Life(storage.floats, index, index, [storage]))
                 life.last = index
     return lives
 
@@ -212,7 +215,9 @@ def _overwrite_inputs(loop: Loop, index: int, lives: dict[Storage, _Life]) -> No
         life = lives.get(value.storage)
         if life is None or life.first != index or not loop.follows(value):
             continue
-        match = next((old for old in free if old.size == life.size), None)
+        kind = value.storage.kind
+        same = (old for old in free if old.size == life.size and old.storages[0].kind == kind)
+        match = next(same, None)
         if match is not None:
             free.remove(match)
             match.last = life.last

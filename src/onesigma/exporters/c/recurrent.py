@@ -16,8 +16,7 @@ import numpy as np
 from onesigma.errors import ExportError
 from onesigma.exporters.c.loops import File, fill
 from onesigma.exporters.c.nodes import Array, Builder, Node, Value
-from onesigma.exporters.c.weighted_layers import add_dense, add_lane, weight_table
-from onesigma.exporters.c.weights import int8_steps
+from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 
 
 @dataclass(frozen=True)
@@ -128,16 +127,13 @@ def _joined(b: Builder, ends: Sequence[Value]) -> Value:
 
 
 def _weights(kind: _Kind, place: int, w: Array, r: Array, biases: Array | None) -> dict[str, Array]:
-    """Those of one direction. Eight-bit steps are those of both, as the model was rounded."""
+    """Those of one direction."""
     bias = np.zeros((2, kind.gates * r.shape[2])) if biases is None else biases[place]
     first, second = np.split(np.ravel(bias), 2)
     if kind.joins_biases:
         first, second = first + second, np.zeros_like(second)
-    found = {"w_bias": first, "r_bias": second}
-    for name, weight in (("w", w), ("r", r)):
-        both = np.moveaxis(weight, 1, 0).reshape(weight.shape[1], -1)
-        found |= {name: weight[place].astype(np.float32), f"{name}_steps": int8_steps(both)}
-    return found
+    weights = {name: each[place].astype(np.float32) for name, each in (("w", w), ("r", r))}
+    return {"w_bias": first, "r_bias": second, **weights}
 
 
 def drop_sequences(nodes: Sequence[Node], outputs: Mapping[str, Value]) -> None:
@@ -170,7 +166,7 @@ def _moved(value: Value, y: Value, state: Value, last: int) -> Value:
 _STRUCT = """\
 /* A recurrent layer in one direction. */
 struct recurrent {
-    const weight *w, *r;     /* weights of the input and of the state, for all gates */
+    const float *w, *r;     /* weights of the input and of the state, for all gates */
     struct lane in, back;    /* input and state, and where their gates go */
     float *h, *c, *y;        /* state and cell, before and after all steps; all states, or NULL */
     int inputs, units, rows; /* of one step */
@@ -245,10 +241,8 @@ def _add_function(file: File, kind: _Kind) -> str:
 
 def _product(file: File, layer: dict[str, Any], name: str, x: str, gates: Value) -> tuple[str, str]:
     """The weights and the lane of one of the two products of a step."""
-    table, factor = weight_table(file, layer[name], layer[f"{name}_steps"])
-    bias = layer[f"{name}_bias"]
-    y = file.pointer(gates)
-    return table, add_lane(file, x, y, bias if bias.any() else None, factor, 1)
+    table, bias = file.table(interleave(layer[name])), layer[f"{name}_bias"]
+    return table, add_lane(file, x, file.pointer(gates), bias if bias.any() else None, None, 1)
 
 
 def _first(file: File, value: Value, backwards: bool) -> str:

@@ -25,7 +25,6 @@ from onesigma.exporters.c.loops import File, fill, render_argmax, render_take
 from onesigma.exporters.c.nodes import Array, Node, Shape, Window
 from onesigma.exporters.c.plan import Loop, Step
 from onesigma.exporters.c.vector_tiles import TILE_FOUR, TILE_ONE, vector_rows
-from onesigma.exporters.c.weights import int8_steps
 
 _BLOCK = 4  # filters at once
 _SLACK = TILE_ONE - 1  # floats behind a strip, so that columns can be rounded up to a whole tile
@@ -34,11 +33,10 @@ _SLACK = TILE_ONE - 1  # floats behind a strip, so that columns can be rounded u
 _STRIP_COLUMNS = 64
 _STRIP_FLOATS = 1024
 _TILE_COLUMNS = 4
+_WORD_COLUMNS = 128  # of a row, where it may be cut, if it is copied
 _UNROLLED = 25  # taps; a kernel with more has a loop over its rows, or over their taps
 
 _LANE = """\
-typedef @weight@ weight;
-
 /* One value that goes through a layer: a mean, or a variance, for which weights are squared. */
 struct lane {
     const float *x;
@@ -50,43 +48,27 @@ struct lane {
 """
 
 
-def weight_table(
-    file: File, weight: Array, steps: Array, groups: int = 1
-) -> tuple[str, Array | None]:
-    """Write weights, in eight bits by steps if that is wanted: the table, and each row's factor."""
-    codes = np.rint(weight / steps[:, None]) if file.int8 else weight
-    table = file.table(_interleave(codes, groups), "int8" if file.int8 else "float32")
-    return table, steps if file.int8 else None
-
-
-def _add_struct(file: File) -> None:
-    file.function("lane", fill(_LANE, weight="int8_t" if file.int8 else "float"))
-
-
 def add_lane(
     file: File, x: str, y: str, bias: Array | None, factor: Array | None, power: int
 ) -> str:
     """A ``struct lane`` in C."""
-    _add_struct(file)
+    file.function("lane", _LANE)
     tables = ["NULL" if array is None else file.table(array) for array in (bias, factor)]
     return f"{{{', '.join([x, y, *tables, str(power)])}}}"
 
 
 def _lanes(node: Node, groups: int, file: File) -> tuple[str, list[str]]:
     """Write the weights of a layer; returns the name of their table, and its ``lanes`` in C."""
-    weight = node.lanes[0].attributes["weight"]
-    table, steps = weight_table(file, weight, int8_steps(weight), groups)
+    table = file.table(interleave(node.lanes[0].attributes["weight"], groups))
     lines = []
     for x, y, lane in zip(node.reads, node.writes, node.lanes, strict=True):
         bias, factor, power = (lane.attributes[name] for name in ("bias", "factor", "power"))
-        if steps is not None:
-            factor = (1.0 if factor is None else factor) * steps**power
         members = add_lane(file, file.pointer(x), file.pointer(y), bias, factor, power)
         lines.append(f"    {members},")
     return table, [f"const struct lane lanes[{len(lines)}] = {{", *lines, "};"]
 
 
-def _interleave(weight: Array, groups: int) -> Array:
+def interleave(weight: Array, groups: int = 1) -> Array:
     """Weights (filters, taps) so that those of four filters for one tap are neighbours."""
     parts = []
     for group in np.split(weight, groups):
@@ -97,11 +79,11 @@ def _interleave(weight: Array, groups: int) -> Array:
 
 
 _DENSE = """\
-static void @name@(const weight *w, int inputs, int outputs, int rows, const struct lane *lanes)
+static void @name@(const float *w, int inputs, int outputs, int rows, const struct lane *lanes)
 {
     const int blocks = outputs - outputs % 4;
     for (int row = 0; row < rows; ++row) {
-        const weight *v = w;
+        const float *v = w;
         @blocks@
     }
 }
@@ -136,7 +118,7 @@ def add_dense(file: File, powers: Sequence[int]) -> str:
     name = "dense_" + "".join(map(str, powers))
     blocks = _dense_block(_BLOCK, "0", "blocks", powers)
     blocks += _dense_block(1, "blocks", "outputs", powers)
-    _add_struct(file)
+    file.function("lane", _LANE)
     file.function("lane_sum", _LANE_SUM)
     return file.function(name, fill(_DENSE, name=name, blocks=blocks))
 
@@ -155,7 +137,7 @@ def _dense_block(n: int, first: str, last: str, powers: Sequence[int]) -> list[s
         lines = [f"const float e{a}{way} = x{a}[i + {way}];" for a in lanes]
         for k in outputs:
             w = f"w{k}{way}"
-            lines.append(f"const float {w} = (float)v[{way * n + k}];")
+            lines.append(f"const float {w} = v[{way * n + k}];")
             for a in lanes:
                 factor = w if powers[a] == 1 else f"({w} * {w})"
                 lines.append(f"{parts[a, k][way]} += {factor} * e{a}{way};")
@@ -239,24 +221,22 @@ static void fill_strip(const struct conv *g, const float *x, int first, float *s
 
 _CONV = """\
 /* The weights of some filters as a lane needs them: plain or squared. */
-static const float *prepared(const weight *w, int count, const struct lane *lane, float *to)
+static const float *prepared(const float *w, int count, const struct lane *lane, float *to)
 {
-    @plain@
-    int i = 0;
     if (lane->power == 1)
-        for (; i < count; ++i)
-            to[i] = (float)w[i];
+        return w;
+    int i = 0;
     for (; i + 8 <= count; i += 8) {
         @loads@
         @squares@
     }
     for (; i < count; ++i)
-        to[i] = (float)w[i] * (float)w[i];
+        to[i] = w[i] * w[i];
     return to;
 }
 
 /* Lanes share the weights: all lanes use one block of filters before the next one is read. */
-static void conv(const struct conv *g, const weight *w, const struct lane *lanes, int count,
+static void conv(const struct conv *g, const float *w, const struct lane *lanes, int count,
                  kernel *four, kernel *one, float *scratch)
 {
     const int plane = g->rows * g->columns;
@@ -275,7 +255,7 @@ static void conv(const struct conv *g, const weight *w, const struct lane *lanes
                 const int filter = group * g->filters + f;
                 for (int l = 0; l < count; ++l) {
                     const float *x = strip ? scratch + l * strip : lanes[l].x + channel;
-                    const weight *own = w + filter * g->taps;
+                    const float *own = w + filter * g->taps;
                     const float *v = prepared(own, n * g->taps, &lanes[l], squares);
                     float *y = lanes[l].y + filter * plane + row * g->columns;
                     (n == 4 ? four : one)(x, v, &lanes[l], filter, y, rows, g);
@@ -288,13 +268,12 @@ static void conv(const struct conv *g, const weight *w, const struct lane *lanes
 
 
 @dataclass(frozen=True)
-class _Geometry:
+class Geometry:
     """A convolution in two dimensions (rows, columns); ``sizes`` are those of ``struct conv``."""
 
     kernel: Shape
     stride: Shape
     dilation: Shape
-    squares: bool
     sizes: dict[str, int]
 
     def place(self, k: int, t: int) -> tuple[int, int, int]:
@@ -312,24 +291,38 @@ class _Geometry:
         return [p * plane + row * pitch + column for p, row, column in taps]
 
 
-def _geometry(node: Node) -> _Geometry:
-    (x, *_), (y, *_), window = node.reads, node.writes, node.lanes[0].attributes["window"]
-    size, kernel, stride, dilation, before, out = _pairs(x.shape[2:], y.shape[2:], window)
-    taps = node.lanes[0].attributes["weight"].shape[1]
+def _squares(node: Node) -> bool:
+    return any(lane.attributes["power"] == 2 for lane in node.lanes)
+
+
+def _geometry(node: Node) -> Geometry:
+    layer = node.lanes[0].attributes
+    return geometry(node, layer["window"], layer["weight"].shape[1], squares=_squares(node))
+
+
+def geometry(
+    node: Node, window: Window, taps: int, *, squares: bool = False, words: bool = False
+) -> Geometry:
+    """The sizes of a convolution by so many taps; its strip holds floats, or words of two codes."""
+    (x, *_), (y, *_) = node.reads, node.writes
+    pairs = _pairs(x.shape[2:], y.shape[2:], window, _WORD_COLUMNS if words else None)
+    size, kernel, stride, dilation, before, out = pairs
     groups = x.shape[1] * prod(kernel) // taps
-    squares = any(lane.attributes["power"] == 2 for lane in node.lanes)
     axes = list(zip(kernel, dilation, stride, strict=True))
     phases = [1 + max(k * d % s for k in range(n)) for n, d, s in axes]
-    sizes = {"groups": groups, "channels": x.shape[1] // groups, "filters": y.shape[1] // groups}
+    channels = -(-x.shape[1] // groups // (2 if words else 1))
+    sizes = {"groups": groups, "channels": channels, "filters": y.shape[1] // groups}
     sizes |= {"height": size[0], "width": size[1], "top": before[0], "left": before[1]}
     sizes |= {"rows": out[0], "columns": out[1], "row_stride": stride[0], "stride": stride[1]}
     sizes |= {"row_phases": phases[0], "phases": phases[1], "taps": taps, "window": prod(kernel)}
-    if not any(window.pads) and stride == (1, 1) and _flat(out[0], out[1], size[1]) >= TILE_ONE:
+    plain = not any(window.pads) and stride == (1, 1) and not words
+    if plain and _flat(out[0], out[1], size[1]) >= TILE_ONE:
         layout = {"strip": out[0], "depth": 0, "pitch": size[1], "plane": 0, "shared": 0}
         sizes |= {**layout, "channel_pitch": prod(size)}
     else:
-        sizes |= _strip(sizes, [(n - 1) * d // s for n, d, s in axes], squares or kernel[0] > 1)
-    return _Geometry(kernel, stride, dilation, squares, sizes)
+        several = squares or words or kernel[0] > 1
+        sizes |= _strip(sizes, [(n - 1) * d // s for n, d, s in axes], several)
+    return Geometry(kernel, stride, dilation, sizes)
 
 
 def _flat(rows: int, columns: int, pitch: int) -> int:
@@ -369,8 +362,11 @@ def _shared_zeros(sizes: dict[str, int], phase: int) -> int:
     return min(*counts, phase - sizes["columns"])
 
 
-def _pairs(size: Shape, out: Shape, window: Window) -> Iterable[Shape]:
-    """All sizes in two dimensions. Rows that do not depend on one another are one long row."""
+def _pairs(size: Shape, out: Shape, window: Window, most: int | None) -> Iterable[Shape]:
+    """All sizes in two dimensions.
+
+    Rows that do not depend on one another are one long row, or rows of ``most`` columns or fewer.
+    """
     numbers = [size, window.kernel, window.strides, window.dilations]
     size, kernel, stride, dilation, out = ((1, *sizes)[-2:] for sizes in (*numbers, out))
     before = (0, *window.pads[: len(window.kernel)])[-2:]
@@ -378,17 +374,20 @@ def _pairs(size: Shape, out: Shape, window: Window) -> Iterable[Shape]:
     if size[1] == kernel[1] == out[1] == 1 and before[1] == 0:  # upright
         return [pair[::-1] for pair in pairs]
     if kernel == stride == (1, 1) and not any(window.pads):
-        return ((1, prod(size)), kernel, stride, dilation, before, (1, prod(size)))
+        area = prod(size)
+        columns = max(n for n in range(1, min(area, most or area) + 1) if area % n == 0)
+        rows = (area // columns, columns)
+        return (rows, kernel, stride, dilation, before, rows)
     return pairs
 
 
-def scratch_size(step: Step, int8: bool) -> int:
-    """Floats for the strips of all lanes, and for four filters that are squared or unpacked."""
+def scratch_size(step: Step) -> int:
+    """Floats for the strips of all lanes, and for four filters that are squared."""
     if isinstance(step, Loop) or step.kind != "Conv":
         return 0
     g = _geometry(step)
     strips = len(step.reads) * g.sizes["channels"] * g.sizes["channel_pitch"] + _SLACK
-    weights = _BLOCK * g.sizes["taps"] if g.squares or int8 else 0
+    weights = _BLOCK * g.sizes["taps"] if _squares(step) else 0
     return (strips if g.sizes["depth"] else 0) + weights
 
 
@@ -397,10 +396,9 @@ def _render_conv(node: Node, file: File) -> list[str]:
     table, lanes = _lanes(node, g.sizes["groups"], file)
     file.function("struct conv", _STRUCTS)
     file.function("fill_strip", fill(_STRIP, slack=_SLACK))
-    plain = [] if file.int8 else ["if (lane->power == 1)", "    return w;"]
-    loads = [f"const float a{i} = (float)w[i + {i}];" for i in range(8)]
+    loads = [f"const float a{i} = w[i + {i}];" for i in range(8)]
     squares = [f"to[i + {i}] = a{i} * a{i};" for i in range(8)]
-    file.function("conv", fill(_CONV, plain=plain, loads=loads, squares=squares))
+    file.function("conv", fill(_CONV, loads=loads, squares=squares))
     file.function("vector_rows", vector_rows())
     filters = g.sizes["filters"]
     blocks = (_BLOCK if filters >= _BLOCK else 1, 1 if filters % _BLOCK else _BLOCK)
@@ -467,7 +465,7 @@ class _Taps:
     inner: tuple[str, ...] = ()  # pointers that are set in the loop
 
 
-def _kernel(g: _Geometry, filters: int) -> tuple[str, str]:
+def _kernel(g: Geometry, filters: int) -> tuple[str, str]:
     """Name and text of the kernel for some filters at once."""
     name = f"taps{g.kernel[0]}x{g.kernel[1]}"
     for what, (rows, columns) in (("stride", g.stride), ("dilation", g.dilation)):
@@ -487,7 +485,7 @@ def _kernel(g: _Geometry, filters: int) -> tuple[str, str]:
     return name, text
 
 
-def _taps(g: _Geometry) -> _Taps:
+def _taps(g: Geometry) -> _Taps:
     """All taps of the kernel, or those of one row, or one, unrolled."""
     rows, columns = g.kernel
     if columns > _UNROLLED:

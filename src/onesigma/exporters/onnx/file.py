@@ -23,12 +23,17 @@ from onesigma.storage.atomic import replacing
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onesigma.exporters.int8 import Fidelity
+
 OPSET, OLDEST_OPSET = 18, 17
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how well it agrees with PyTorch (largest relative error)."""
+    """What was written, and how well it agrees with PyTorch (largest relative error).
+
+    ``int8`` compares the file with that, if its layers are in eight bits.
+    """
 
     path: Path
     opset: int
@@ -36,21 +41,25 @@ class Exported:
     size: int
     checked_by: str
     error: float
+    int8: Fidelity | None = None
 
     def __str__(self) -> str:
+        eight = "" if self.int8 is None else f"; {self.int8}"
         return (
             f"{self.path}: opset {self.opset}, {self.nodes} nodes, {self.size / 1e3:.0f} kB; "
-            f"within {self.error:.1g} of PyTorch ({self.checked_by})"
+            f"within {self.error:.1g} of PyTorch ({self.checked_by}){eight}"
         )
 
 
-def write_model(model: ModelProto, path: Path, opset: int, agreement: Agreement) -> Exported:
+def write_model(
+    model: ModelProto, path: Path, opset: int, agreement: Agreement, int8: Fidelity | None = None
+) -> Exported:
     """Write the file, whole or not at all."""
     content = seal(model.SerializeToString())
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     nodes = len(model.graph.node)
-    return Exported(path, opset, nodes, len(content), agreement.runtime, agreement.error)
+    return Exported(path, opset, nodes, len(content), agreement.runtime, agreement.error, int8)
 
 
 def check_target(path: Path, opset: int) -> None:

@@ -1,12 +1,12 @@
 """What one pass costs on a microcontroller, over the plain network in the same C: JSON.
 
 Instructions on an emulated Cortex-M4 (exact, the same in every run), flash and RAM, of what
-`convert` and what `fit` give; how far the answers are from ONNX Runtime's, there and on an emulated
-ARM board; what weights in eight bits cost; and how fast the plain network's C is on this machine
-beside ONNX Runtime with one thread, interleaved. `--host` makes only the last, a table of more
-networks, in a minute, and needs no emulator.
+`convert` and what `fit` give, in float and in eight bits; how far the answers are from ONNX
+Runtime's, there and on an emulated ARM board; and how fast the plain network's C is on this machine
+beside ONNX Runtime with one thread, interleaved. The networks are trained, but fitted shortly, for
+the cost alone. `--host` makes only the last, a table, in a minute, and needs no emulator.
 
-    python -m onesigma.lab.bench.microcontroller --output out/microcontroller.json [--steps]
+    python -m onesigma.lab.bench.microcontroller --data-root ../shared/data [--networks ds_cnn]
     python -m onesigma.lab.bench.microcontroller --host
 """
 
@@ -17,11 +17,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -29,19 +29,24 @@ import torch
 from torch import Tensor, nn
 
 import onesigma
-from onesigma.exporters.c import Generated, generate
+from onesigma import fitting
+from onesigma.exporters.c import generate
+from onesigma.exporters.int8 import quantise
 from onesigma.lab import c_verify as verify
 from onesigma.lab.bench.programs import plain
 from onesigma.lab.bench.runtimes import onnx_session
+from onesigma.lab.bench.trained import CACHE, SHIPPED, load_trained
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.demo import checkpoint
 from onesigma.lab.deployed_networks import ds_cnn, resnet8
 from onesigma.lab.networks import INPUT_SHAPE, paper_cnn
+from onesigma.runtime.comparison import checking_runtime
 from onesigma.text_table import text_table
 
 PASSES = 30
-INPUTS = 40  # no fewer, to fit on
+INPUTS = 100  # to fit on, and as many to compare labels on
+NETWORKS = (SHIPPED, "paper_cnn", "ds_cnn", "resnet8")
 COMPILERS = {"-O3 -march=native": ("-O3", "-march=native"), "-O3": ("-O3",)}
 TURNS = 10
 
@@ -69,17 +74,11 @@ int main(void)
 """
 
 
-def networks() -> Iterator[tuple[str, nn.Module, Tensor]]:
-    """The watch network that the package ships; the paper's, of random weights."""
-    yield "watch", checkpoint.load().network, random_walk(INPUTS, watch.INPUT_SHAPE)
-    torch.manual_seed(0)
-    yield "paper", paper_cnn(), torch.randn(INPUTS, *INPUT_SHAPE)
-
-
 def host_networks() -> Iterator[tuple[str, nn.Module, Tensor]]:
-    """The same, and two of random weights that are often deployed."""
-    yield from networks()
+    """The watch network that the package ships; others of random weights."""
+    yield "watch", checkpoint.load().network, random_walk(2, watch.INPUT_SHAPE)
     torch.manual_seed(0)
+    yield "paper", paper_cnn(), torch.randn(2, *INPUT_SHAPE)
     yield "DS-CNN", ds_cnn().eval(), torch.randn(2, 1, 24, 98)
     yield "ResNet-8", resnet8().eval(), torch.randn(2, *INPUT_SHAPE)
 
@@ -93,39 +92,51 @@ def write_cheap(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
 
 
 def write_all(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
-    """These and what `fit` gives; it is fitted for its cost alone."""
-    onesigma.export(onesigma.fit(network, x, worth=1), folder / "fitted.onnx")
-    return write_cheap(network, x, folder) | {"fitted": folder / "fitted.onnx"}
+    """These and what `fit` gives; and both in eight bits."""
+    with patch.multiple(fitting, ROWS=400, STEPS=20):  # it is fitted for its cost alone
+        ready = onesigma.fit(network, x, worth=1)
+    onesigma.export(ready, folder / "fitted.onnx", example_input=x)
+    paths = write_cheap(network, x, folder) | {"fitted": folder / "fitted.onnx"}
+    for form in ("plain", "fitted"):
+        paths[f"{form}, int8"] = folder / f"{form}_int8.onnx"
+        onnx.save(quantise(onnx.load(paths[form]), [x.numpy()]), paths[f"{form}, int8"])
+    return paths
 
 
-def on_board(
-    path: Path, x: Tensor, folder: Path, **options: Any
-) -> tuple[dict[str, Any], Generated]:
-    """One inference in the emulated Cortex-M4."""
-    examples = [x.numpy()] if options.get("int8") else None
+def on_board(path: Path, x: Tensor, folder: Path) -> dict[str, Any]:
+    """One inference in the emulated Cortex-M4, and how far the answer is from ONNX Runtime's."""
     model = onnx.load(path)
-    generated = generate(model, folder, examples=examples, **options)
-    samples = [{name: x[:1].numpy() for name in generated.inputs}]
-    ran = verify.run(generated, samples, "cortex-m4", profile=True)
+    generated = generate(model, folder)
+    samples = [{name: x[i : i + 1].numpy() for name in generated.inputs} for i in range(len(x))]
+    ran = verify.run(generated, samples[:1], "cortex-m4", profile=True)
+    linux = verify.run(generated, samples[:1], "aarch64")
     row: dict[str, Any] = {
         "instructions": ran.instructions,
         "flash": verify.flash(generated),
         "arena": generated.arena,
         "steps": sorted(zip(ran.steps, generated.steps, strict=True), reverse=True)[:12],
+        "error": verify.largest_mismatch(model, ran, samples[:1]),
+        "error on aarch64": verify.largest_mismatch(model, linux, samples[:1]),
     }
-    if generated.int8 is not None:
-        return row | {"cost": asdict(generated.int8)}, generated
-    linux = verify.run(generated, samples, "aarch64")
-    row["error"] = verify.largest_mismatch(model, ran, samples)
-    row["error on aarch64"] = verify.largest_mismatch(model, linux, samples)
-    return row, generated
+    return row | same_answers(model, verify.run(generated, samples, "cortex-m4"), samples)
 
 
-def compare(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Any]:
+def same_answers(
+    model: onnx.ModelProto, ran: verify.RunResult, samples: Sequence[verify.Sample]
+) -> dict[str, float]:
+    """The share of labels that are ONNX Runtime's, and the largest change of a probability."""
+    session = checking_runtime()[1](model.SerializeToString())
+    name = "probs" if "probs" in ran.outputs[0] else next(iter(ran.outputs[0]))
+    wanted = np.stack([session.run([name], dict(sample))[0].ravel() for sample in samples])
+    found = np.stack([outputs[name] for outputs in ran.outputs])
+    labels = float((wanted.argmax(1) == found.argmax(1)).mean())
+    return {"same labels": labels, f"change of {name}": float(np.abs(wanted - found).max())}
+
+
+def compare(network: nn.Module, x: Tensor, test: Tensor, folder: Path) -> dict[str, Any]:
     """All forms beside the plain network."""
     paths = write_all(network, x, folder)
-    rows = {form: on_board(path, x, folder / "c")[0] for form, path in paths.items()}
-    rows["fitted, int8"] = on_board(paths["fitted"], x, folder / "c", int8=True)[0]
+    rows = {form: on_board(path, test, folder / "c") for form, path in paths.items()}
     base = rows["plain"]
     for row in rows.values():
         for what in ("instructions", "flash", "arena"):
@@ -133,6 +144,10 @@ def compare(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Any]:
         row[f"times fewer than {PASSES} passes"] = round(
             PASSES * base["instructions"] / row["instructions"], 1
         )
+    small = rows["fitted, int8"]
+    for form in ("plain, int8", "fitted"):
+        ratio = small["instructions"] / rows[form]["instructions"]
+        small[f"instructions over {form}"] = round(ratio, 3)
     return rows | {"host": on_host(paths["plain"], folder / "host")}
 
 
@@ -178,6 +193,9 @@ def host_table() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-root", type=Path, help="folder of the prepared datasets")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of trained weights")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS, choices=NETWORKS)
     parser.add_argument("--output", type=Path, help="write the JSON here too")
     parser.add_argument("--steps", action="store_true", help="with what each step takes")
     parser.add_argument("--host", action="store_true", help="only time C on this machine: a table")
@@ -190,9 +208,11 @@ def main() -> int:
         print(f"microcontroller: {'; '.join(absent)}", file=sys.stderr)
         return 1
     result = {}
-    for name, network, x in networks():
+    for name in options.networks:
+        network, data = load_trained(name, options.data_root, options.cache)
         with TemporaryDirectory() as folder:
-            result[name] = compare(network, x, Path(folder))
+            x, test = (each.inputs[:INPUTS] for each in (data.train, data.test))
+            result[name] = compare(network, x, test, Path(folder))
         if not options.steps:
             for row in result[name].values():
                 row.pop("steps", None)
