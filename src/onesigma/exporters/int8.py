@@ -5,9 +5,10 @@
                                          biases: int32, scale that of the input times the weights'
 
 The cut is found in the graph: the layers are what ``mean`` is computed from. All else stays float:
-the last layer, the head, the guard, which reads the input as it is, temperature and rule. Ranges
-are those with the least squared error on the examples, and each layer's bias is shifted by
-the mean error of its outputs there. Nothing is trained again.
+the head, the guard, which reads the input as it is, temperature and rule. So does the last layer if
+it is small, and the first if rounding the inputs is most of the error. Ranges are those with the
+least squared error on the examples, and each layer's bias is shifted by the mean error of its
+outputs there. Nothing is trained again.
 
 Many processors of PCs add two products of 8 bits in 16 and cut what does not fit. No sum of two
 neighbours among the weights is therefore larger than what always fits: the file means the same
@@ -46,7 +47,7 @@ _SAMPLES = 50_000  # values of a tensor that its range is chosen by
 _SHARES = np.linspace(0.4, 1, 13)  # of the largest values, that a range may end at
 _SMALL = 4096  # weights of a last layer that stays float: 16 kB
 _PAIR = 127  # two rounded weights: 128 at most, and 128 · 255 fits in 16 bits
-_MOST_OF_IT = 0.5
+_MOST_OF_IT = 0.5  # of the squared error
 _LARGEST_BIAS = 2**30
 
 
@@ -219,7 +220,7 @@ class _Quantiser:
     def _stays_float(
         self, node: onnx.NodeProto, layers: Sequence[onnx.NodeProto], first: bool
     ) -> bool:
-        """The last layer if it is small: it is sensitive, and float costs little. The first not."""
+        """The last layer, if it is small; those that read inputs, unless ``first``."""
         if node.input[0] in self.raw and not first:
             return True
         small = self.constants[node.input[1]].size <= _SMALL
@@ -230,8 +231,8 @@ class _Quantiser:
 
         So it is with inputs of a few very large values: eight bits are too few for all others.
         """
-        readers = [node for node in self.layers if node.input[0] in self.raw]
-        if len(readers) in (0, len(self.layers)):
+        first = [node for node in self.layers if node.input[0] in self.raw]
+        if len(first) in (0, len(self.layers)):
             return False
         plan = self.rounded, self.layers
         whole = self._error()

@@ -42,7 +42,7 @@ from onesigma.text_table import text_table
 _SOUND = ("ds_cnn", "tc_resnet", "vgg", "mobilenet_v3")
 _MOTION = ("resnet8", "mobilenet_v1", "tcn", "ecg_resnet", "paper_cnn")
 DEFAULT = (*_SOUND, *_MOTION, "eegnet", "mlp")
-TUNED_ON = ("ds_cnn", "resnet8", "tcn", "mlp")
+TUNED_ON = ("ds_cnn", "resnet8", "tcn", "mlp", "mobilenet_v1")
 ROWS, STEPS = 1000, 100  # of the short fit
 _FIT, _TEST = 400, 1000  # inputs
 PLAIN, OURS, PLAIN_8, OURS_8 = "plain", "ours", "plain int8", "ours int8"
