@@ -75,31 +75,24 @@ def export(
         _refuse_idle(path, input_shape=input_shape, name=name, int8=int8 or None)
     else:
         _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
+    about: dict[str, Any] = {"example_input": example_input, "class_names": class_names}
     if isinstance(converted, EarlyExit):
-        _refuse_idle(
-            path, input_names=input_names, plain=plain, input_shape=input_shape, int8=int8 or None
-        )
-        about: Any = {"example_input": example_input, "class_names": class_names}
+        if input_names is not None or plain is not None or input_shape is not None or int8:
+            raise InputError("input_names, plain, input_shape, int8: not for a model with exits.")
         if path.suffix:
             return write_segments(converted, path, opset=version, **about)
         return write_c(converted, path, name=name or "model", **about)
-    answering = make_answering(
-        converted, example_input, class_names=class_names, input_names=input_names, plain=plain
-    )
+    answering = make_answering(converted, input_names=input_names, plain=plain, **about)
     model = onnx_file.make_model(answering, version)
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
     if path.suffix == ".onnx":
         return onnx_file.write_model(model, path, version, agreement)
     from onesigma.exporters.c import generate  # from the same model, in memory
 
-    return generate(
-        model,
-        path,
-        name=name or "model",
-        int8=int8,
-        input_shapes=_shapes(converted, input_shape),
-        examples=None if example_input is None else [x.cpu().numpy() for x in answering.examples],
-    )
+    examples = None if example_input is None else [x.cpu().numpy() for x in answering.examples]
+    shapes = _shapes(converted, input_shape)
+    about = {"input_shapes": shapes, "examples": examples}
+    return generate(model, path, name=name or "model", int8=int8, **about)
 
 
 def _refuse_idle(path: Path, **options: object) -> None:
