@@ -81,17 +81,12 @@ def export(
         _refuse_idle(path, input_shape=input_shape, name=name)
     else:
         _refuse_idle(path, opset=opset, input_names=input_names, plain=plain)
+    about: dict[str, Any] = {"example_input": example_input, "class_names": class_names}
     if isinstance(converted, EarlyExit):
-        _refuse_idle(
-            path, input_names=input_names, plain=plain, input_shape=input_shape, int8=int8 or None
-        )
-        about: Any = {"example_input": example_input, "class_names": class_names}
-        if path.suffix:
-            return write_segments(converted, path, opset=version, **about)
-        return write_c(converted, path, name=name or "model", **about)
-    answering = make_answering(
-        converted, example_input, class_names=class_names, input_names=input_names, plain=plain
-    )
+        if input_names or plain or input_shape or int8:
+            raise InputError("input_names, plain, input_shape, int8: not for a model with exits.")
+        return _write_exits(converted, path, version, name, about)
+    answering = make_answering(converted, input_names=input_names, plain=plain, **about)
     model = onnx_file.make_model(answering, version)
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
     fidelity = None
@@ -123,6 +118,14 @@ def _in_eight_bits(
     found = compare(model, quantised, examples)
     require_close(found)
     return quantised, found
+
+
+def _write_exits(
+    model: EarlyExit, path: Path, opset: int, name: str | None, about: dict[str, Any]
+) -> Exported | Generated:
+    if path.suffix:
+        return write_segments(model, path, opset=opset, **about)
+    return write_c(model, path, name=name or "model", **about)
 
 
 def _refuse_idle(path: Path, **options: object) -> None:

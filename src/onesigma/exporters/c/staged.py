@@ -6,7 +6,7 @@ last: after a power cut at any instant one of them is whole, and the segment run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,37 +178,11 @@ def generate_staged(
     ]
     fields = {each: parts[-1].outputs[each] for each in columns}
     words = 2 + sum(-(-size // 4) if kind == "bool" else size for kind, size in fields.values())
-    layouts = _layouts(parts)
-    floats = max(words, *(each.stop for layout in layouts for each in layout.values()))
-    inputs = {identifier(each): size for each, size in parts[0].inputs.items()}
-    given = [f"in_{each}" for each in inputs]
-    last, count = len(parts) - 1, len(parts)
-    both = {"version": __version__, "NAME": name.upper(), "name": name, "floats": floats}
-    header = {
-        "includes": [f'#include "{part.header.name}"' for part in parts],
-        "input": sum(inputs.values()),
-        "count": count,
-        "last": last,
-        "class_names": [f"#define {name}_class_names {name}_0_class_names"] * named,
-        "fields": [f"{kind} {_declared(each, size)};" for each, (kind, size) in fields.items()],
-        "inputs": ", ".join(f"const float *{each}" for each in inputs),
-    }
-    source = {
-        "given": ", ".join(f"const float *{each}" for each in given),
-        "checks": " || ".join(f"{each} == NULL" for each in given),
-        "begins": [
-            f"memcpy(state->slots[0].values + {layouts[0][each].start}, in_{identifier(each)}, "
-            f"{size} * sizeof(float));"
-            for each, size in parts[0].inputs.items()
-        ],
-        "arena": max(part.arena for part in parts) // 4,
-        "structs": [f"struct {name}_{k}_prediction s{k};" for k in range(count)],
-        "cases": _cases(parts, layouts, name, columns, leave),
-    }
+    texts = _texts(parts, name, fields, words, leave, named)
     paths = folder / f"{name}.c", folder / f"{name}.h"
     with replacing(paths[0]) as code, replacing(paths[1]) as declarations:
-        code.write_text(fill(_SOURCE, **both, **source), encoding="ascii")
-        declarations.write_text(fill(_HEADER, **both, **header), encoding="ascii")
+        code.write_text(fill(_SOURCE, **texts), encoding="ascii")
+        declarations.write_text(fill(_HEADER, **texts), encoding="ascii")
     return replace(
         parts[0],
         source=paths[0],
@@ -219,6 +193,44 @@ def generate_staged(
         arena=max(part.arena for part in parts),
         steps=tuple(step for part in parts for step in part.steps),
     )
+
+
+def _texts(
+    parts: Sequence[Generated],
+    name: str,
+    fields: Mapping[str, tuple[str, int]],
+    words: int,
+    leave: str,
+    named: bool,
+) -> dict[str, object]:
+    """What is filled in to both files; a slot holds an answer, too, of so many words."""
+    layouts = _layouts(parts)
+    inputs = {identifier(each): size for each, size in parts[0].inputs.items()}
+    given = [f"in_{each}" for each in inputs]
+    begins = [
+        f"memcpy(state->slots[0].values + {layouts[0][each].start}, in_{identifier(each)}, "
+        f"{size} * sizeof(float));"
+        for each, size in parts[0].inputs.items()
+    ]
+    return {
+        "version": __version__,
+        "NAME": name.upper(),
+        "name": name,
+        "floats": max(words, *(each.stop for layout in layouts for each in layout.values())),
+        "includes": [f'#include "{part.header.name}"' for part in parts],
+        "input": sum(inputs.values()),
+        "count": len(parts),
+        "last": len(parts) - 1,
+        "class_names": [f"#define {name}_class_names {name}_0_class_names"] * named,
+        "fields": [f"{kind} {_declared(each, size)};" for each, (kind, size) in fields.items()],
+        "inputs": ", ".join(f"const float *{each}" for each in inputs),
+        "given": ", ".join(f"const float *{each}" for each in given),
+        "checks": " || ".join(f"{each} == NULL" for each in given),
+        "begins": begins,
+        "arena": max(part.arena for part in parts) // 4,
+        "structs": [f"struct {name}_{k}_prediction s{k};" for k in range(len(parts))],
+        "cases": _cases(parts, layouts, name, [*fields], leave),
+    }
 
 
 def _layouts(parts: Sequence[Generated]) -> list[dict[str, slice]]:
