@@ -145,6 +145,7 @@ def test_without_dropout_it_says_why(path, capsys):
         (["-o", "{folder}/out.onnx", "--opset", "3"], "opset=3"),
         (["-o", "{folder}/out.onnx", "--calibrate", "{folder}/none.npy"], "none.npy cannot be"),
         (["-o", "{folder}/out.onnx", "--draws", "1"], "draws=1"),
+        (["-o", "{folder}/out.safetensors", "--opset", "17"], "--opset and --keep-output are for"),
     ],
 )
 def test_wrong_options_change_nothing(options, message, path, capsys):
