@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onesigma.errors import ExportError, InputError, PackageError
+from onesigma.errors import ExportError, InputError, PackageError, install
 from onesigma.exporters.folding import Array, attributes, fold, readers, replace_graph
 from onesigma.runtime.comparison import checking_runtime
 from onesigma.runtime.model import METADATA_KEY
@@ -117,7 +117,7 @@ def require_close(found: Fidelity) -> None:
 
 def _require_examples(examples: Sequence[Array]) -> None:
     if find_spec("onnxruntime") is None:
-        raise PackageError("int8 needs onnxruntime. Install it with: pip install 'onesigma[onnx]'")
+        raise PackageError(f"int8 needs onnxruntime: {install('onnx')}")
     if len(examples[0]) < FEWEST:
         raise InputError(
             f"int8 measures ranges on real inputs: give {FEWEST} or more as example_input, better "

@@ -72,7 +72,7 @@ def export(
 
     Raises:
         ExportError: the model holds something that the target lacks, or gives other answers there.
-        PackageError: the packages of ``onesigma[onnx]`` are not installed.
+        PackageError: the packages of the extra ``onnx`` are not installed.
     """
     path = Path(path)
     version = onnx_file.OPSET if opset is None else opset

@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, TypeAlias
 
-from onesigma.errors import PackageError
+from onesigma.errors import PackageError, install
 from onesigma.fleet.job import Job, Outcome
 from onesigma.fleet.places import Part
 from onesigma.tables.files import import_pyarrow
@@ -42,7 +42,7 @@ def run_on_ray(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcom
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError as error:
-        raise PackageError("Ray is missing: pip install 'onesigma[ray]'") from error
+        raise PackageError(f"Ray is missing: {install('ray')}") from error
     own = not ray.is_initialized()
     if own:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -68,7 +68,7 @@ def run_on_spark(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outc
         pyarrow, _ = import_pyarrow()
         SparkSession: Any = import_module("pyspark.sql").SparkSession  # noqa: N806
     except ModuleNotFoundError as error:
-        raise PackageError("Spark is missing: pip install 'onesigma[spark]'") from error
+        raise PackageError(f"Spark is missing: {install('spark')}") from error
     own = SparkSession.getActiveSession() is None
     builder = SparkSession.builder.appName("onesigma")
     if own and not {"SPARK_REMOTE", "MASTER", "SPARK_CONF_DIR"} & {*os.environ}:

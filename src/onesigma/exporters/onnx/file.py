@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onesigma.errors import ExportError, InputError, PackageError
+from onesigma.errors import ExportError, InputError, PackageError, install
 from onesigma.exporters.agreement import Agreement
 from onesigma.exporters.answering import Answering
 from onesigma.exporters.onnx import Interface, torch_writer
@@ -67,7 +67,7 @@ def check_target(path: Path, opset: int) -> None:
     if path.suffix not in ("", ".onnx"):
         raise InputError(f"{path.name}: name a file that ends in .onnx, or a folder for C.")
     if find_spec("onnx") is None:
-        raise PackageError("Exporting needs onnx. Install it with: pip install 'onesigma[onnx]'")
+        raise PackageError(f"Exporting needs onnx: {install('onnx')}")
     from onnx.defs import onnx_opset_version
 
     if path.suffix and not path.parent.is_dir():

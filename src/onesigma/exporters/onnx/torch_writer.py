@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from onesigma.errors import ExportError, PackageError
+from onesigma.errors import ExportError, PackageError, install
 from onesigma.exporters.onnx import Interface
 from onesigma.graph import capture
 
@@ -25,8 +25,7 @@ def write(
     """The graph as ONNX; the dynamic dimension is named ``batch``."""
     if find_spec("onnxscript") is None:
         raise PackageError(
-            "This model needs PyTorch's own exporter, and that needs onnxscript. "
-            "Install it with: pip install 'onesigma[onnx]'"
+            f"This model needs PyTorch's own exporter, and that needs onnxscript: {install('onnx')}"
         )
     if interface.opset < OLDEST_OPSET:
         raise ExportError(f"This model cannot be written below opset {OLDEST_OPSET}.")
