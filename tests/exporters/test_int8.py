@@ -201,6 +201,13 @@ def test_a_plain_network_is_quantised_in_the_same_way():
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_a_linear_layer_before_an_op_without_integers():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Hardswish(), nn.Dropout(0.3), nn.Linear(8, 3)).eval()
+    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(3))
+    made = make_model(make_answering(onesigma.convert(model, x), x))
+    assert int8.compare(made, int8.quantise(made, [x.numpy()]), [x.numpy()]).kl < 1e-3
+
+
 @pytest.mark.parametrize("keep", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_other_forms(keep, tmp_path):
     """Moments, and the energies of what is dropped."""

@@ -296,7 +296,8 @@ class _Quantiser:
             read = any(name in each.input for each in integer.values())
             if name in rounded and not read and not needs:
                 del rounded[name]
-                integer.pop(name, None)
+                if node.op_type not in _LAYERS:  # these read integers all the same
+                    integer.pop(name, None)
 
     def _measure(self) -> dict[str, Level]:
         """The level of each value: the range with the least squared error."""
