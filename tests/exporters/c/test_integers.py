@@ -15,6 +15,7 @@ from exporters.c.c_models import Model, converted, needs_gcc, random_inputs
 import onesigma
 from onesigma.errors import ExportError, InputError
 from onesigma.exporters.c import Generated, generate
+from onesigma.exporters.c.onnx_reader import read
 from onesigma.lab import c_verify as verify
 from onesigma.runtime.comparison import checking_runtime
 
@@ -150,10 +151,12 @@ def test_what_has_no_weights(kind, tmp_path):
         (m.op("HardSwish", x, output=False), 0.02),
         (m.op("LeakyRelu", x, alpha=0.2, output=False), 0.02),
         (m.op("Clip", x, m.constant(0.0), m.constant(1.0), output=False), 0.01),
-        (m.op("Mul", x, m.constant(1.7), output=False), 0.06),
+        (m.op("Mul", x, m.constant([[[[1.7]]]]), output=False), 0.06),
     ]
     for value, scale in results:
         m.rounded(value, scale, output=True)
+    kinds = {node.kind for node in read(m.proto()).nodes}
+    assert kinds > {"AddCodes", "MulCodes", "Lookup", "Requantize", "Quantize", "Dequantize"}
     assert_integer(check(m, tmp_path), 3)
 
 
@@ -166,9 +169,10 @@ def test_what_stays_float(tmp_path):
     m.rounded(m.op("AveragePool", x, output=False, **pool), 0.02, output=True)
     m.rounded(m.op("Softmax", x, axis=1, output=False), 0.004, output=True)
     m.rounded(m.op("Add", x, m.constant(np.arange(6)), output=False), 0.05, output=True)
+    m.rounded(m.op("Add", x, "x", output=False), 0.06, output=True)
     m.rounded(m.op("Conv", x, m.weight(4, 4, 1, 1), output=False), 1e-5, output=True)
     generated = check(m, tmp_path, share=0.02)
-    assert generated.source.read_text().count(" = quantised(") == 5
+    assert generated.source.read_text().count(" = quantised(") == 6
 
 
 def test_codes_of_sixteen_bits_are_refused(tmp_path):

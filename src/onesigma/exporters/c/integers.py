@@ -76,8 +76,9 @@ def _codes(b: Builder, x: Value, level: Level) -> Value | None:
     if made is None:
         return None
     inputs: list[Any] = [_known(b, i) if isinstance(i, Value) else i for i in made.operands]
+    others = [each for each in made.operands[1:] if each is not None]
     alone = isinstance(inputs[0], Codes) and all(
-        each is None or (isinstance(each, np.ndarray) and each.size == 1) for each in inputs[1:]
+        isinstance(each, np.ndarray) and each.size == 1 for each in others
     )
     if made.op in _FUNCTIONS and alone:
         return _lookup(b, inputs[0], level, _function(made))
@@ -100,7 +101,7 @@ def _known(b: Builder, x: Value) -> Codes | None:
 
 
 def _function(made: Made) -> Callable[[Array], Array]:
-    return lambda values: made.again([values, *made.operands[1:]])[made.place]
+    return lambda values: np.ravel(made.again([values, *made.operands[1:]])[made.place])
 
 
 def _lookup(b: Builder, x: Codes, level: Level, function: Callable[[Array], Array]) -> Value | None:

@@ -150,8 +150,7 @@ def _remember(
     """Note by which op a value was made, for what runs it in eight bits."""
     again = partial(_read_node, b, node, version=version)
     for place, value in enumerate(results):
-        same = [x for x in operands if isinstance(x, Value) and x == value]
-        if isinstance(value, Value) and not same:
+        if isinstance(value, Value) and value not in [x for x in operands if isinstance(x, Value)]:
             attributes = _attributes(node, version)
             b.made.setdefault(value, Made(node.op_type, operands, attributes, again, place))
 

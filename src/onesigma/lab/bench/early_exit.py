@@ -3,7 +3,7 @@
     python -m onesigma.lab.bench.early_exit --data-root ../shared/data
 
 Held-out inputs (validation and test) are shuffled. One half goes to ``early_exit``, which trains
-heads on a half of that. The rest is dealt 200 times into calibration and test, two to one: each
+heads on a half of that. The rest is dealt 200 times into calibration and test, one half each: each
 time a rule is made of the first, and asked of the second, how much was saved and how much the error
 grew. Students learn for a fraction of the usual time, because how close they are to Monte Carlo is
 not the question here.
@@ -75,7 +75,7 @@ def _deal(
 ) -> tuple[float, ...]:
     """Cost, error, the whole network's error and the share that left, on the test part."""
     order = torch.randperm(len(truth), generator=torch.Generator().manual_seed(seed))
-    parts = order[: 2 * len(truth) // 3], order[2 * len(truth) // 3 :]
+    parts = order[: len(truth) // 2], order[len(truth) // 2 :]
     *exits, whole = (each.take(parts[0]) for each in said)
     rule = exit_rule(exits, whole, truth[parts[0]], excess_risk=excess)
     test = [each.take(parts[1]) for each in said]

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -29,10 +28,10 @@ import torch
 from torch import Tensor, nn
 
 import onesigma
-from onesigma import fitting
 from onesigma.exporters.c import generate
 from onesigma.exporters.int8 import quantise
 from onesigma.lab import c_verify as verify
+from onesigma.lab.bench.int8 import short_fit
 from onesigma.lab.bench.programs import plain
 from onesigma.lab.bench.runtimes import onnx_session
 from onesigma.lab.bench.trained import CACHE, SHIPPED, load_trained
@@ -93,8 +92,7 @@ def write_cheap(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
 
 def write_all(network: nn.Module, x: Tensor, folder: Path) -> dict[str, Path]:
     """These and what `fit` gives; and both in eight bits."""
-    with patch.multiple(fitting, ROWS=400, STEPS=20):  # it is fitted for its cost alone
-        ready = onesigma.fit(network, x, worth=1)
+    ready = short_fit(network, x)  # for its cost alone
     onesigma.export(ready, folder / "fitted.onnx", example_input=x)
     paths = write_cheap(network, x, folder) | {"fitted": folder / "fitted.onnx"}
     for form in ("plain", "fitted"):
