@@ -143,7 +143,7 @@ def _parse_rate(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r} is not NODE=RATE, as in relu_1=0.5")
 
 
-def add_model(parser: argparse.ArgumentParser, *converted: str, task: bool = True) -> None:
+def add_model(parser: argparse.ArgumentParser, *converted: str) -> None:
     """MODEL: one of these converted ones, or a network and how to open and convert it."""
     parser.add_argument("model", metavar="MODEL", help="; or ".join([*converted, NETWORK]))
     group = parser.add_argument_group("for a network that is not converted yet")
@@ -151,9 +151,8 @@ def add_model(parser: argparse.ArgumentParser, *converted: str, task: bool = Tru
     add_file(group, "--weights", what=what)
     add_switch(group, "--trust", "allow files to be unpickled, which runs whatever code is in them")
     add_dropout(group)
-    if task:
-        what = "what the network does; default classification"
-        group.add_argument("--task", choices=("classification", "regression"), help=what)
+    what = "what the network does; default classification"
+    group.add_argument("--task", choices=("classification", "regression"), help=what)
 
 
 def open_model_from(args: argparse.Namespace, example: Array | None = None) -> Opened:

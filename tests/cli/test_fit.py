@@ -230,3 +230,20 @@ def test_standardise_by_the_data(shape, window, channels_last, axes):
     scaled = Scaled(nn.Identity(), *find_scaling(args, x), dims=x.ndim)(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(scaled.mean(axes), 0, atol=1e-5)
     np.testing.assert_allclose(scaled.std(axes), 1, rtol=1e-5)
+
+
+def test_a_regression_has_intervals(here, capsys):
+    """Values for labels, one for each window; the table has both ends."""
+    values = np.random.default_rng(1).normal(size=(200, 3))
+    np.save("values.npy", values.astype(np.float32))
+    options = ["--task", "regression", "--labelled", "r.csv", "values.npy", "--risk", "0.2"]
+    assert cli.main([*FIT, *options, "--worth", "1", "-o", "values.safetensors"]) == 0
+    assert "At least 80 % of new values lie between low and high" in capsys.readouterr().out
+    assert cli.main(["predict", "values.safetensors", "r.csv"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    inside = [
+        float(row[f"low_{k}"]) <= value <= float(row[f"high_{k}"])
+        for row, three in zip(rows, values, strict=True)
+        for k, value in enumerate(three)
+    ]
+    assert 0.7 < np.mean(inside) < 0.95

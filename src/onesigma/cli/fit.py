@@ -32,14 +32,19 @@ _OF_DATA = "data"
 
 
 def _add_fit_options(parser: argparse.ArgumentParser) -> None:
-    command.add_model(parser, task=False)
+    command.add_model(parser)
     what = "inputs like those it will see, some hundreds or more; several files may follow"
     command.add_file(parser, "--unlabelled", what=what, nargs="+", required=True)
-    what = "inputs that training has not seen, and a .csv or .npy file with the class of each"
+    what = (
+        "inputs that training has not seen, and a .csv or .npy file with each one's class or value"
+    )
     command.add_file(parser, "--labelled", what=what, nargs=2, metavar=("FILE", "LABELS"))
     what = "whose each labelled input is, as .csv or .npy: --risk then holds for new people"
     command.add_file(parser, "--groups", what=what)
-    what = "with --labelled: the share of wrong answers to accept; the model then says when to act"
+    what = (
+        "with --labelled: the share of wrong answers to accept, and the model says when to act; or "
+        "of values outside of the interval, for a regression"
+    )
     parser.add_argument("--risk", type=float, help=what)
     what = "the .safetensors file to write"
     command.add_file(parser, "-o", "--output", what=what, required=True)
@@ -77,6 +82,7 @@ def _run_fit(args: argparse.Namespace) -> None:
     made = fit(
         network.module,
         torch.from_numpy(inputs),
+        task=args.task or "classification",
         worth=args.worth,
         budget=args.budget,
         labelled=labelled,
@@ -191,8 +197,9 @@ def _tell(made: Converted, args: argparse.Namespace) -> None:
     elif not args.quiet:
         print(f"{made.report}\n")
         print(f"{args.output}: {args.output.stat().st_size / 1e3:.0f} kB")
-        if rule is not None:
-            print(rule)
+        for promise in (rule, made.settings.interval):
+            if promise is not None:
+                print(promise)
         next_steps = ("predict {} DATA", "report {} DATA", "export {} -o model.onnx")
         lines = (f"onesigma {step.format(args.output)}" for step in next_steps)
         print("\n  ".join(["\nNext:", *lines]), file=sys.stderr)
@@ -202,8 +209,9 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help=SAVED)
     what = "what to write: an .onnx file for any runtime, or a folder for C"
     command.add_file(parser, "-o", "--output", what=what, required=True)
-    command.add_switch(parser, "--int8", "store weights in eight bits, and say what that costs")
-    what = "real inputs as .npy, to compare with PyTorch and to measure what --int8 costs"
+    what = "layers in eight bits, with ranges measured on --example-input; says what that costs"
+    command.add_switch(parser, "--int8", what)
+    what = "some hundred real inputs as .npy, to compare with PyTorch and for --int8"
     command.add_file(parser, "--example-input", what=what)
     command.add_json(parser)
 

@@ -56,6 +56,9 @@ class Interval:
         half = factor * (prediction.var + noise).sqrt()
         return replace(prediction, low=mean - half, high=mean + half)
 
+    def __str__(self) -> str:
+        return self.guarantee
+
     @property
     def guarantee(self) -> str:
         return (
