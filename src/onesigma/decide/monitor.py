@@ -125,7 +125,7 @@ class Monitor:
                 product = payoff[start : start + block].cumprod(0)
             if not 1 / _LARGE < product.min() <= product.max() < _LARGE:
                 wild = ((product <= 1 / _LARGE) | (product >= _LARGE)).any((1, 2))
-                product = product[: wild.argmax()]
+                product = product[: max(1, int(wild.argmax()))]
             before = np.concatenate([np.ones_like(product[:1]), product[:-1]])
             sums = product * (self._sums + (1 / before).cumsum(0))
             found = sums.mean((1, 2))
