@@ -189,12 +189,13 @@ def load(path: str | Path, *, threads: int | None = None, check: bool = True) ->
     path = Path(path)
     if threads is not None and threads < 1:
         raise InputError(f"threads={threads}: at least one is needed.")
-    if path.is_dir():
+    if (path / EXITS).is_file():
         from onesigma.runtime.exits import load_exits  # it needs this module
 
         return load_exits(path, threads)
     if not path.is_file():
-        raise FileError(f"{path}: there is no such file.")
+        kind = f"it is a folder, and without {EXITS}" if path.is_dir() else "there is no such file"
+        raise FileError(f"{path}: {kind}.")
     if check:
         return open_bytes(path.read_bytes(), path.name, threads)
     return _open(str(path), path.name, threads)

@@ -227,7 +227,7 @@ def test_larger_than_a_file_can_be(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(parse, "find_spec", lambda name: None)
-    with pytest.raises(PackageError, match=r"onesigma\[onnx\]"):
+    with pytest.raises(PackageError, match=r"\.\[onnx\]"):
         read(tmp_path, classifier())
 
 
