@@ -46,7 +46,9 @@ def main() -> None:
     network = train(x[:200], y[:200])
     labelled = (x[200:320], y[200:320])
     ready = onesigma.fit(network, x[:320], task="regression", labelled=labelled, risk=RISK)
-    print(ready.settings.interval.guarantee)
+    (chosen,) = [each for each in ready.report.candidates if each.chosen]
+    print(f"{chosen.form}: worth {chosen.worst.passes:.0f} Monte-Carlo passes or more")
+    print(ready.settings.interval)
 
     with torch.no_grad():
         told = ready(x[320:])

@@ -41,7 +41,7 @@ def draw(images: Tensor, truth: Tensor, told: onesigma.Prediction) -> None:
         for axis, picture, title, colours in zip(
             row, shown, TITLES, ("gray", "viridis", "viridis", "Reds", "magma"), strict=True
         ):
-            axis.imshow(picture, cmap=colours, vmin=0 if title != "image" else None)
+            axis.imshow(picture.numpy(), cmap=colours, vmin=0 if title != "image" else None)
             axis.set(xticks=[], yticks=[])
             if k == 0:
                 axis.set_title(title, fontsize=11)
