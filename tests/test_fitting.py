@@ -492,12 +492,13 @@ def test_values_without_a_dimension_of_their_own_are_refused(quick):
         onesigma.fit(model, torch.randn(60, 4), task="regression")
 
 
-def test_an_interval_needs_a_risk(quick):
-    x = torch.randn(80, 6)
-    with pytest.raises(onesigma.InputError, match="risk"):
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({}, "needs risk"), ({"risk": 0.1, "groups": torch.arange(50)}, "for new people")],
+)
+def test_what_an_interval_needs(quick, more, words):
+    labelled = (torch.randn(50, 6), torch.zeros(50, 2))
+    with pytest.raises(onesigma.InputError, match=words):
         onesigma.fit(
-            values_network(),
-            x,
-            task="regression",
-            labelled=(torch.randn(50, 6), torch.zeros(50, 2)),
+            values_network(), torch.randn(80, 6), task="regression", labelled=labelled, **more
         )

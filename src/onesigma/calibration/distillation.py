@@ -8,8 +8,8 @@ Carlo on inputs of that kind: 1/30 of it is what 30 passes reach, so that inputs
 of count as much as others. The spread is compared by its logarithm, because a ratio to the
 student's own would teach too large a one, and a ratio to the few passes' too small. The KL has its
 minimum at the true value even if its target is the noisy average of a few passes. So many inputs
-with few passes each teach more than the reverse. For regression it is the KL of two normal
-distributions, but for the mean in units of Monte Carlo's own variance.
+with few passes each teach more than the reverse. For regression the loss is the KL of two normal
+distributions, with the error of the mean divided by Monte Carlo's variance, not by the student's.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ def learn_from_labels(
     inputs, labels = checked_labelled(made, labelled, groups)
     first = first_half(len(labels), groups, seed)
     if made.settings.task == "regression":
+        if groups is not None:
+            raise InputError(
+                "groups: an interval promises nothing for new people. Leave groups out; it then "
+                "holds for inputs like the labelled ones."
+            )
         return _with_interval(made, inputs, labels, first, risk)
     made = made.with_abstain(None).with_temperature(None)
     heat = _temperature(made, tuple(x[first] for x in inputs), labels[first], seed)
