@@ -31,12 +31,10 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     python, room = [sys.executable, "-m"], "onesigma.lab.bench"
     root = [] if options.data_root is None else ["--data-root", str(options.data_root)]
     main = "import sys; from onesigma.cli.main import main; sys.exit(main())"
-    picture = str(PAGE.with_name("scaling.png"))
     return {
         "overhead": [*python, f"{room}.overhead", *root, "--output", f"{out}/overhead.json"],
         "bench": [sys.executable, "-c", main, "bench", "--output", str(out)],
         "peers": [*python, f"{room}.peers", "--output", f"{out}/peers.json"],
-        "growth": [*python, f"{room}.growth", "--output", picture],
     }
 
 
@@ -189,7 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-root", type=Path, help="folder of the prepared datasets")
     parser.add_argument("--output", type=Path, default=Path("out") / "figures", metavar="FOLDER")
-    parts = ("overhead", "bench", "peers", "growth")
+    parts = ("overhead", "bench", "peers")
     parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
