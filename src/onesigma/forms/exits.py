@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma.converted import Converted
-from onesigma.decide import exit_plot
 from onesigma.decide.early_exit import ExitRule
+from onesigma.decide.plots import draw_exits
 from onesigma.errors import InputError
 from onesigma.forms.student import Head
 from onesigma.graph.eager import quicken
@@ -136,7 +136,7 @@ class EarlyExit(Converted):
 
     def plot(self, inputs: Tensor, labels: Tensor, path: Path | str) -> None:
         """Draw errors, multiply-adds and coverage over all thresholds for labelled inputs."""
-        exit_plot.draw(self.answers(inputs), labels, self.costs, self.rule.threshold, path)
+        draw_exits(self.answers(inputs), labels, self.costs, self.rule.threshold, path)
 
     def extra_repr(self) -> str:
         return f"costs={', '.join(f'{cost:.2f}' for cost in self.costs)}; {self.rule}"

@@ -22,7 +22,7 @@ import onesigma
 from onesigma import fitting
 from onesigma.calibration.exits import everything_said
 from onesigma.decide.early_exit import exit_rule
-from onesigma.decide.exit_plot import curve
+from onesigma.decide.plots import curve
 from onesigma.lab.bench.trained import CACHE, load_trained
 from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
