@@ -28,6 +28,8 @@ import onesigma
 from onesigma.baselines.backbone import original
 from onesigma.calibration import corruption
 from onesigma.calibration.corruption import Corruption
+from onesigma.calibration.exam import Exam
+from onesigma.calibration.observation import silent
 from onesigma.calibration.teacher import Teacher
 from onesigma.lab.bench import closeness, programs
 from onesigma.lab.bench.closeness import Distance, name_of
@@ -137,16 +139,16 @@ def compare(
     passes: int,
 ) -> dict[str, Distance]:
     """All methods on inputs of one kind."""
-    reference = closeness.make_reference(closeness.noisy_logits(teacher, x, passes, seed=0))
-    runs = [closeness.noisy_logits(teacher, x, max(PASSES), seed) for seed in SEEDS]
+    exam = Exam(teacher.teach((x,), passes, 0, silent))
+    runs = [teacher.teach((x,), max(PASSES), seed, silent).logits for seed in SEEDS]
     each = torch.stack(runs).softmax(-1)
-    few = {count: each[:, :count].mean(1) for count in PASSES}
+    few = {count: each[:, :, :count].mean(2) for count in PASSES}
     answers: dict[str, tuple[Tensor, Tensor | None]] = {PLAIN: (network(x).softmax(1), None)}
     for name, model in models.items():
         answer = model(x)
         assert answer.probs is not None
         answers[name] = (answer.probs, answer.std)
-    return closeness.compare(reference, few, answers)
+    return closeness.compare(exam, few, answers)
 
 
 def time_in_onnxruntime(
