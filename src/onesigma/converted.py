@@ -26,7 +26,7 @@ from onesigma.rules.corrections import (
     decode_corrections,
     encode_corrections,
 )
-from onesigma.rules.forms import rules_for
+from onesigma.rules.dropout import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.runtime.contract import Contract
 from onesigma.runtime.reference import ABSTAINED, Reference
@@ -195,9 +195,7 @@ class Converted(nn.Module):
         filled = count if settings.dynamic_batch else -(-count // size) * size
         rows = torch.arange(filled).clamp(max=count - 1)  # the last one again, and cut off below
         parts = [self(*(x[part] for x in tensors)).detach() for part in torch.split(rows, size)]
-        said = Prediction.cat(parts).arrays()
-        whole = {name: values[:count] for name, values in said.items()}
-        return Prediction(**whole, class_dim=settings.class_dim)
+        return Prediction.cat(parts).take(slice(count))
 
     def _as_tensor(self, x: Any) -> Tensor:
         """On the model's device and, because numpy's numbers are float64, in its precision."""

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.arguments import typed
-from onesigma.baselines.backbone import check_task, original_of
 from onesigma.calibration.choice import calibrate
 from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
 from onesigma.calibration.distillation import (
@@ -33,7 +32,7 @@ from onesigma.calibration.guarding import Channels, add_guard, with_reference
 from onesigma.calibration.labelled import Labelled, learn_from_labels
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
-from onesigma.conversion import convert, describe_inputs
+from onesigma.conversion import TASKS, as_captured, convert, require_one_of
 from onesigma.converted import (
     DISTILLED,
     ENERGY,
@@ -41,15 +40,13 @@ from onesigma.converted import (
     PARTICLES,
     Converted,
     Inputs,
-    Settings,
 )
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.forms.places import Places
 from onesigma.graph.capture import as_graph
-from onesigma.graph.prepare import prepare
 from onesigma.graph.wrap import Scaled
 from onesigma.importers.keras import as_module
-from onesigma.report import SILENT, Candidate, plain_report
+from onesigma.report import SILENT, Candidate
 from onesigma.storage.stages import Stages
 from onesigma.version import __version__
 
@@ -179,7 +176,7 @@ def _begin(
     progress: Progress,
 ) -> _Course:
     """Capture the network, check the inputs, and ask Monte Carlo about those to judge by."""
-    check_task(asked.task)
+    require_one_of("task", asked.task, TASKS)
     plain = _plain(model, _first(unlabelled, 4), asked)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
@@ -280,15 +277,11 @@ def _first(inputs: Inputs, rows: int) -> Inputs:
 
 
 def _plain(model: nn.Module, examples: Inputs, asked: _Asked) -> Converted:
-    """The network as it was captured; what is missing is its uncertainty. It needs no rules."""
-    task = asked.task
-    prepared = prepare(as_module(model), examples, task, asked.class_dim, output=asked.output)
-    settings = Settings(task, draws=0, sampling="", dropout="inverted", **describe_inputs(prepared))
-    notes = list(prepared.notes)
-    if prepared.own is not None:  # noise that only training mode shows is taught like any other
-        notes = [note.replace("NOT carried", _TAUGHT) for note in notes]
-    report = plain_report(prepared.graph, notes)
-    return Converted(prepared.graph, prepared.graph, report, settings, None, prepared.own).eval()
+    plain = as_captured(model, examples, asked.task, asked.class_dim, asked.output)
+    if plain.own is not None:  # noise that only training mode shows is taught like any other
+        notes = tuple(note.replace("NOT carried", _TAUGHT) for note in plain.report.notes)
+        plain.report = replace(plain.report, notes=notes)
+    return plain
 
 
 @torch.no_grad()
@@ -373,9 +366,7 @@ class _Course:
         with torch.no_grad():
             shape = plain.source(*few)[0].shape
         self.places = Places.of(shape, plain.settings.class_dim, generator)
-        self.teacher = Teacher(
-            *(original_of(plain), few), all_noise_found=not _hides(plain), places=self.places
-        )
+        self.teacher = Teacher(*(plain, few), all_noise_found=not _hides(plain), places=self.places)
         exams = {CLEAN: held} | {
             name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
         }

@@ -44,11 +44,10 @@ def with_guard(
     known: Sequence[Tensor],
     *,
     channels: Channels | None = None,
-    groups: Tensor | None = None,
     seed: int = 0,
 ) -> Converted:
     """``add_guard``, and what the model says of known inputs, for a ``Monitor``."""
-    made, held_out = add_guard(converted, known, channels=channels, groups=groups, seed=seed)
+    made, held_out = add_guard(converted, known, channels=channels, seed=seed)
     return made if held_out is None else with_reference(made, known, held_out)
 
 
@@ -69,14 +68,12 @@ def add_guard(
     known: Sequence[Tensor],
     *,
     channels: Channels | None = None,
-    groups: Tensor | None = None,
     seed: int = 0,
 ) -> tuple[Converted, Tensor | None]:
     """Add ``contract`` and ``novelty`` to what the network says, learnt from known inputs.
 
-    ``groups`` has a number for each of them, such as that of a person: new inputs are then taken to
-    be as unlike the known ones as one group is unlike all others. Also returns their novelty while
-    their fold was left out; None, and the model as it was, if there is nothing to measure.
+    Also returns their novelty while their fold was left out; None, and the model as it was, if
+    there is nothing to measure.
     """
     network, given = converted.network, channels or Channels()
     count = None if given.names is None else len(given.names)
@@ -90,7 +87,9 @@ def add_guard(
     dim = converted.settings.class_dim
     measured, lowest = _measure(looking, Guard(layouts, class_dim=dim), known)
     guard = Guard(layouts, signed=lowest < 0, class_dim=dim)
-    bounds = guard.learn(measured, _folds(len(known[0]), groups, seed))
+    generator = torch.Generator().manual_seed(seed)
+    folds = torch.randperm(len(known[0]), generator=generator) % _FOLDS
+    bounds = guard.learn(measured, folds)
     window = known[0].shape[-1] if known[0].dim() > 2 else None
     contract = make_contract(
         *(guard, bounds), channels=given.names, units=given.units, window=window, rate=given.rate
@@ -160,16 +159,3 @@ def _measure(
     assert size is not None
     assert logits is not None
     return (means, squares, size, logits), lowest
-
-
-def _folds(count: int, groups: Tensor | None, seed: int) -> Tensor:
-    """Which part each row is in; those of a group stay together."""
-    generator = torch.Generator().manual_seed(seed)
-    if groups is None:
-        return torch.randperm(count, generator=generator) % _FOLDS
-    names = sorted({*groups.tolist()})
-    if len(names) < 2:
-        return _folds(count, None, seed)
-    order = torch.randperm(len(names), generator=generator) % min(_FOLDS, len(names))
-    place = {name: int(order[k]) for k, name in enumerate(names)}
-    return torch.tensor([place[name] for name in groups.tolist()])

@@ -11,6 +11,7 @@ exit says. The last one says what the whole network says, bit for bit if no inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -143,5 +144,4 @@ class EarlyExit(Converted):
 
 
 def _at(said: Prediction, place: int) -> Prediction:
-    exits = torch.full((len(said.mean),), place, device=said.mean.device)
-    return Prediction(**said.arrays() | {"exit": exits}, class_dim=said.class_dim)
+    return replace(said, exit=torch.full((len(said.mean),), place, device=said.mean.device))

@@ -63,11 +63,6 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return np.asarray(np.isfinite(both).all(axis=(0, *range(2, both.ndim))))
 
     @property
-    def in_contract(self) -> npt.NDArray[np.bool_]:
-        """For each input, whether all of its channels are as ``fit`` knows them."""
-        return np.asarray(np.abs(self._places()).max(1) <= 1)
-
-    @property
     def oddness(self) -> list[str]:
         """As ``Answer`` says it, of all inputs at once: a recording may hold millions."""
         if self.contract is None or self.novelty is None:
@@ -75,11 +70,6 @@ class Prediction(Answer[npt.NDArray[Any]]):
         place = np.where(self.in_contract, ~(self.novelty >= NOVEL), 2)
         words: list[str] = np.array(["", UNFAMILIAR, BROKEN], object)[place].tolist()
         return words
-
-    @property
-    def label(self) -> npt.NDArray[np.intp]:
-        """The most probable class."""
-        return np.asarray(self._probabilities().argmax(self.class_dim))
 
     @property
     def confidence(self) -> npt.NDArray[Any]:
