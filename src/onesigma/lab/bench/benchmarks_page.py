@@ -19,7 +19,7 @@ from typing import Any
 
 from onesigma.lab.bench.result import show_ratio
 from onesigma.lab.bench.runtimes import runtime
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 PAGE = Path("docs") / "benchmarks.md"  # in the checkout where this is run
 Figures = dict[str, Any]
@@ -195,9 +195,7 @@ def main() -> None:
         if name in options.only:
             print(f"Measuring {name}", file=sys.stderr, flush=True)
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    page = fill(PAGE.read_text(encoding="utf-8"), options.output)
-    with replacing(PAGE) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(PAGE, fill(PAGE.read_text(encoding="utf-8"), options.output))
     print(f"Written: {PAGE}")
 
 

@@ -54,7 +54,7 @@ from onesigma.lab.bench.result import Result
 from onesigma.lab.bench.trained import CACHE, KEPT_ASIDE, NETWORKS, load_trained
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.timing import time_methods, torch_threads
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 SHIFTS: dict[str, Corruption] = corruption.JUDGED_ON
 SEEDS = (1, 2)  # of few passes; the reference has 0
@@ -214,7 +214,7 @@ def run(
         if kept is before:
             _say(f"{name}: as kept in {path}")
         content = {"settings": asdict(settings), "measured": asdict(kept)}
-        _write(path, json.dumps(content, indent=2))
+        write_text(path, json.dumps(content, indent=2))
         found.append(kept)
         if timed:
             _keep(found, settings, folder)
@@ -224,8 +224,8 @@ def run(
 def _keep(found: Sequence[Measured], settings: Settings, folder: Path) -> None:
     networks = [asdict(each) for each in found]
     every = {"settings": asdict(settings), "machine": machine(), "networks": networks}
-    _write(folder / "deployed.json", json.dumps(every, indent=2))
-    _write(folder / "deployed.txt", f"{show(found, settings)}\n\n{show_distances(found)}\n")
+    write_text(folder / "deployed.json", json.dumps(every, indent=2))
+    write_text(folder / "deployed.txt", f"{show(found, settings)}\n\n{show_distances(found)}\n")
     draw(found, folder / "deployed.png", settings)
 
 
@@ -240,11 +240,6 @@ def _read(path: Path, settings: Settings) -> Measured | None:
         return None
     found = Measured.from_dict(content["measured"])
     return replace(found, bench={}) if other else found
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _say(words: str) -> None:

@@ -30,7 +30,7 @@ from onesigma.lab.bench.measurement import Bench, Plan
 from onesigma.lab.bench.meters import profile
 from onesigma.lab.bench.result import Result
 from onesigma.lab.bench.trained import load_trained
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 MC = "MC-30, one batch"
 OURS = (CONVERTED, FITTED)
@@ -163,8 +163,7 @@ def main() -> None:
     text = json.dumps(figures, indent=2)
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(options.output) as temporary:
-            temporary.write_text(text)
+        write_text(options.output, text)
     print(text)
 
 

@@ -12,6 +12,7 @@ from onesigma.lab.paper.methods import COLUMNS, OURS, PLAIN
 from onesigma.lab.paper.summary import SAMPLED, Goal, Result, goals, papers_numbers, tally
 from onesigma.lab.paper.svg_drawing import drawing
 from onesigma.pages.html.page import facts, folded, page, table, words
+from onesigma.storage.atomic import write_text
 
 TITLES = {
     "hhar": "Activities from motion spectra",
@@ -104,7 +105,7 @@ def write(results: Sequence[Result], folders: Sequence[Path], path: Path) -> Non
         folded("What the figures mean", facts(_escape_all(FIGURES), "terms")),
         *(line for each in zip(results, folders, strict=True) for line in _section(*each)),
     ]
-    tables.put(path, page(title, body))
+    write_text(path, page(title, body))
 
 
 def _escape_all(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
