@@ -14,6 +14,7 @@ from onesigma.converted import Converted
 from onesigma.decide.guard import Guard, Layout, Measured, make_contract
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
+from onesigma.graph.locate import output_of
 from onesigma.prediction import Prediction
 from onesigma.runtime.reference import Reference
 
@@ -100,14 +101,9 @@ def add_guard(
     dynamic = converted.settings.dynamic_batch
     behind = as_graph(guard, (*few, output, logits), dynamic=dynamic)
     inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
-    guarded = append(network, behind, [*inputs, layer, _logits(network)], "guard")
+    guarded = append(network, behind, [*inputs, layer, output_of(network)], "guard")
     settings = replace(converted.settings, contract=contract)
     return converted.with_changes(network=guarded, settings=settings), guard.held_out
-
-
-def _logits(network: fx.GraphModule) -> fx.Node:
-    first: fx.Node = network.graph.output_node().args[0][0]  # type: ignore[index, assignment]
-    return first
 
 
 def _first_layer(network: fx.GraphModule, known: Sequence[Tensor]) -> fx.Node:
@@ -138,7 +134,7 @@ def _looking(network: fx.GraphModule, layer: fx.Node) -> fx.GraphModule:
     """The network, returning its logits and the output of one layer."""
     looking = shared_copy(network)
     (found,) = (node for node in looking.graph.nodes if node.name == layer.name)
-    looking.graph.output_node().args = ((_logits(looking), found),)
+    looking.graph.output_node().args = ((output_of(looking), found),)
     looking.graph.eliminate_dead_code()
     return fx.GraphModule(looking, looking.graph)
 

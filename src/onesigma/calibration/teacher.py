@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.calibration.balanced import BalancedPasses
 from onesigma.calibration.corruption import Corruption
+from onesigma.calibration.observation import Progress
 from onesigma.converted import Converted
 from onesigma.forms.places import Places
 
@@ -21,7 +22,6 @@ from onesigma.forms.places import Places
 _ROWS = 32
 # Independent passes; or groups of balanced ones, more where few ops are noisy.
 _PASSES, _GROUPS, _MOST_GROUPS = 10, 2, 10
-Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True)

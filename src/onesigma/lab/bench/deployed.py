@@ -123,10 +123,7 @@ def _draw_inputs(data: Splits, settings: Settings) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     half = settings.fit // 2
     counts = ((data.train, half), (data.validation, half), (data.test, settings.inputs))
-    *learnt, x = (
-        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
-        for split, count in counts
-    )
+    *learnt, x = (split.some(count, generator) for split, count in counts)
     return torch.cat(learnt), x
 
 

@@ -38,8 +38,7 @@ def measure(name: str, root: Path | None, cache: Path, pictures: Path) -> list[F
     """Figures of one network, for each limit of the excess risk."""
     network, data = load_trained(name, root, cache)
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randperm(len(data.train), generator=generator)[:KNOWN]
-    ready = onesigma.fit(network, data.train.inputs[rows], worth=1)
+    ready = onesigma.fit(network, data.train.some(KNOWN, generator), worth=1)
     held_out = (data.validation, data.test)
     x, y = torch.cat([s.inputs for s in held_out]), torch.cat([s.labels for s in held_out])
     order = torch.randperm(len(y), generator=generator)

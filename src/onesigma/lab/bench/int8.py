@@ -130,12 +130,7 @@ def _call(content: bytes, x: np.ndarray[Any, Any]) -> Callable[[], object]:
 def draw(data: Splits) -> tuple[Tensor, Tensor]:
     """Training inputs to fit and to measure ranges on, and test inputs."""
     generator = torch.Generator().manual_seed(0)
-    pairs = ((data.train, _FIT), (data.test, _TEST))
-    known, x = (
-        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
-        for split, count in pairs
-    )
-    return known, x
+    return data.train.some(_FIT, generator), data.test.some(_TEST, generator)
 
 
 def run(
