@@ -24,25 +24,24 @@ from onesigma.values.gaussian import Gaussian, Uncertain, Value
 aten = torch.ops.aten
 
 passthrough(
-    *(aten.reshape.default, aten._unsafe_view.default),
-    *(aten.flatten.using_ints, aten.unflatten.int),
+    *(aten.reshape.default, aten.flatten.using_ints, aten.unflatten.int),
     *(aten.permute.default, aten.transpose.int, aten.t.default, aten.movedim.int),
     *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default),
-    *(aten.slice.Tensor, aten.narrow.default, aten.select.int, aten.diagonal.default),
+    *(aten.slice.Tensor, aten.narrow.default, aten.select.int),
     *(aten.flip.default, aten.roll.default, aten.rot90.default),
     *(aten.contiguous.default, aten.clone.default, aten.alias.default, aten.detach.default),
     *(aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default),
-    *(aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor),
-    *(aten.chunk.default, aten.unbind.int),
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int),
+    *(aten.unsafe_split.Tensor, aten.diagonal.default, aten._unsafe_view.default),
 )
 passthrough(
     *(aten.expand.default, aten.repeat.default),
-    *(aten.index.Tensor, aten.index_select.default, aten.gather.default),
     *(aten.reflection_pad1d.default, aten.reflection_pad2d.default),
     *(aten.replication_pad1d.default, aten.replication_pad2d.default),
-    *(aten.upsample_nearest1d.vec, aten._upsample_nearest_exact1d.vec),
-    *(aten.upsample_nearest2d.vec, aten._upsample_nearest_exact2d.vec),
-    *(aten.upsample_nearest3d.vec, aten._upsample_nearest_exact3d.vec),
+    *(aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec),
+    *(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec),
+    aten._upsample_nearest_exact3d.vec,
+    *(aten.index.Tensor, aten.index_select.default, aten.gather.default),
     copies=True,
 )
 
