@@ -109,11 +109,12 @@ class Answer(Generic[Array]):
     @property
     def in_contract(self) -> Array:
         """For each input, whether all of its channels are as ``fit`` knows them."""
+        raise NotImplementedError
+
+    def _places(self) -> Array:
         if self.contract is None:
             raise AttributeError("The model has no input contract: make it with onesigma.fit.")
-        places: Any = self.contract
-        kept: Array = (abs(places) <= 1).all(1)
-        return kept
+        return self.contract
 
     @property
     def label(self) -> Array:

@@ -39,6 +39,11 @@ class Prediction(Answer[Tensor]):
         """The probability of the most probable class."""
         return self._probabilities().amax(self.class_dim)
 
+    @property
+    def in_contract(self) -> Tensor:
+        """For each input, whether all of its channels are as ``fit`` knows them."""
+        return self._places().abs().amax(1) <= 1
+
     def detach(self) -> Prediction:
         """On the CPU and without gradients, as numpy takes it."""
         return self.each(lambda value: value.detach().cpu())

@@ -63,6 +63,11 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return np.asarray(np.isfinite(both).all(axis=(0, *range(2, both.ndim))))
 
     @property
+    def in_contract(self) -> npt.NDArray[np.bool_]:
+        """For each input, whether all of its channels are as ``fit`` knows them."""
+        return np.asarray(np.abs(self._places()).max(1) <= 1)
+
+    @property
     def oddness(self) -> list[str]:
         """As ``Answer`` says it, of all inputs at once: a recording may hold millions."""
         if self.contract is None or self.novelty is None:
