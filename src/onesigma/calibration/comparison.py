@@ -64,7 +64,7 @@ class OutputAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of ``audit``: print it, take it as a dict, or plot it (plots.audit).
+    """The result of ``audit``: print it, or take it as a dict.
 
     Attributes:
         layers: each layer's mean and spread against the passes of the graph.
