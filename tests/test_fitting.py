@@ -11,7 +11,8 @@ from torch import nn
 
 import onesigma
 from onesigma import fitting
-from onesigma.fitting import CLEAN, divergences
+from onesigma.calibration.exam import divergences
+from onesigma.fitting import CLEAN
 from onesigma.report import Candidate, Closeness, Report
 
 

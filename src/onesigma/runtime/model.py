@@ -77,11 +77,6 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return words
 
     @property
-    def label(self) -> npt.NDArray[np.intp]:
-        """The most probable class."""
-        return np.asarray(self._probabilities().argmax(self.class_dim))
-
-    @property
     def confidence(self) -> npt.NDArray[Any]:
         """The probability of the most probable class."""
         return np.asarray(self._probabilities().max(self.class_dim))
