@@ -239,7 +239,10 @@ def _moments(model: nn.Module, plain: Converted, course: _Course, asked: _Asked)
 def _try_in_turn(
     forms: dict[str, Callable[[], Converted]], course: _Course, worth: int, budget: float | None
 ) -> Converted:
-    """The forms, the cheapest first, until one is worth it."""
+    """The forms, the cheapest first, until one is worth it.
+
+    The first must be so by a standard error, because to teach it longer costs nothing later.
+    """
     tried, refusals = list[tuple[Candidate, Converted]](), list[str]()
     for name, make in forms.items():
         if name.endswith(_LONGER) and tried and tried[-1][0].worst.passes < worth / _HOPELESS:
@@ -253,7 +256,8 @@ def _try_in_turn(
         candidate = course.judge(name, made)
         if budget is None or candidate.cost <= budget:
             tried.append((candidate, made))
-            if candidate.is_worth(worth):
+            margin = 1 if name == next(iter(forms)) else 0
+            if any(each.is_worth(worth, margin) for each, _ in tried):
                 break
     return _chosen(tried, worth, budget, refusals)
 
@@ -428,20 +432,15 @@ def cost_of(made: Converted, inputs: Sequence[Tensor], repeats: int = 60) -> flo
     return fastest[made.network] / fastest[made.source]
 
 
-def _about_closest(
-    tried: Sequence[tuple[Candidate, Converted]],
-) -> list[tuple[Candidate, Converted]]:
-    """The cheapest form that comes to about what the closest does, its best first."""
-
-    def passes(pair: tuple[Candidate, Converted]) -> float:
-        return pair[0].worst.passes
-
-    enough = _ABOUT * max(map(passes, tried))
+def _cheapest(
+    tried: Sequence[tuple[Candidate, Converted]], enough: float
+) -> tuple[Candidate, Converted]:
+    """The cheapest form that is worth so many passes, as it was best taught."""
     # In their order, not by the measured time, so that the same call gives the same model.
     first = next(made.settings for each, made in tried if each.worst.passes >= enough)
-    same = [p for p in tried if p[1].settings.form == first.form]
-    same = [p for p in same if p[1].settings.particles == first.particles]
-    return sorted(same, key=passes, reverse=True)
+    alike = (first.form, first.particles)
+    same = [pair for pair in tried if (pair[1].settings.form, pair[1].settings.particles) == alike]
+    return max(same, key=lambda pair: pair[0].worst.passes)
 
 
 def _chosen(
@@ -450,11 +449,11 @@ def _chosen(
     budget: float | None,
     refusals: Sequence[str],
 ) -> Converted:
-    """The first that is worth it; else, with a warning, the first that is nearly the closest."""
+    """The cheapest that is worth it; else, with a warning, one that is nearly the closest."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-    good = [pair for pair in tried if pair[0].is_worth(worth)] or _about_closest(tried)
-    candidate, made = good[0]
+    most = max(each.worst.passes for each, _ in tried)
+    candidate, made = _cheapest(tried, worth if most >= worth else _ABOUT * most)
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if not candidate.is_worth(worth):
