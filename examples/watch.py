@@ -10,8 +10,8 @@ Real recordings of a smartwatch and the network of the demo; it needs `pip insta
 # # Tutorial: a smartwatch, from recordings to firmware
 #
 # You have recordings and a trained network. At the end you have a model that says when to act on
-# its answer, as one ONNX file and as a folder of C. It takes about five minutes, most of them in
-# `fit`. You need `pip install '.[demo,onnx]'` in a clone of the repository.
+# its answer, as one ONNX file and as a folder of C. It takes about two minutes of one core, nearly
+# all of it in `fit`. You need `pip install '.[demo,onnx]'` in a clone of the repository.
 #
 # The recordings are of ten people who do seven shoulder exercises with a smartwatch. They come
 # with the package `seglearn`. The network was trained on persons 1 to 6.
@@ -92,9 +92,9 @@ print(f"acted on: {answer.act.float().mean():.1%}")
 print(f"acted on and wrong: {(answer.act & wrong).float().mean():.1%}")
 
 # %% [markdown]
-# The promise was 5 % for windows like those of the rule. The rule knows one person only, and the
-# test people differ. So look at the last figure before you trust the promise. Labels of more
-# people, with `groups=`, give a promise for new people.
+# We got 18.3 % wrong, 78.6 % acted on, and 8.5 % acted on and wrong. The rule more than halves the
+# wrong actions, but 5 % were promised. The promise is for windows like those of the rule, and these
+# are of one person only. Labels of more people, with `groups=`, give a promise for new people.
 #
 # ## 4. Break a sensor
 #
