@@ -1,4 +1,4 @@
-"""The tutorial is written once, in examples/watch.py; page and notebook say the same, and it runs."""
+"""The tutorial is written once, in examples/watch.py; page and notebook say the same."""
 
 import json
 import runpy
