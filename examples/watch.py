@@ -19,6 +19,7 @@ Real recordings of a smartwatch and the network of the demo; it needs `pip insta
 # %%
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 import onesigma
 from onesigma import runtime
@@ -26,7 +27,7 @@ from onesigma.lab.datasets import watch
 from onesigma.lab.demo import checkpoint
 
 recordings = watch.recordings()
-print(len(recordings), "recordings;", recordings[0].signal.shape, "is (instants, channels)")
+print(len(recordings), recordings[0].signal.shape)  # (instants, channels)
 
 # %% [markdown]
 # ## 1. Cut windows
@@ -41,10 +42,10 @@ def windows_of(people):
     inputs, labels = [], []
     for recording in recordings:
         if int(recording.user) in people:
-            cut = np.lib.stride_tricks.sliding_window_view(recording.signal, 250, axis=0)[::125]
+            cut = sliding_window_view(recording.signal, 250, axis=0)[::125]
             inputs.append(cut.reshape(-1, 2, 3, 250))
             labels.append(np.full(len(cut), recording.labels[0]))
-    return torch.from_numpy(np.concatenate(inputs)), torch.from_numpy(np.concatenate(labels))
+    return torch.tensor(np.concatenate(inputs)), torch.tensor(np.concatenate(labels))
 
 
 train, _ = windows_of({1, 2, 3, 4, 5, 6})
