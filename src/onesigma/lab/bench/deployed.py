@@ -75,7 +75,7 @@ def compare_network(
     learnt, x = _draw_inputs(data, settings)
     _say(f"{name}: fit")
     start = time.perf_counter()
-    ready = onesigma.fit(network, learnt, seed=0)
+    ready = onesigma.fit(network, learnt, worth=settings.worth, seed=0)
     seconds = time.perf_counter() - start
     models = {FITTED: ready}
     if settings.moments:
@@ -254,6 +254,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help=f"some of {', '.join(choices)}",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="for a look, not for figures")
+    parser.add_argument("--inputs", type=int, help="test inputs; default 60")
+    parser.add_argument("--worth", type=int, default=30, help="what fit is asked for; default 30")
     parser.add_argument("--moments", action="store_true", help="compare calibrated moments; slow")
     parser.add_argument(
         "--all", action="store_true", help="time batches of 8 and 64 and two threads, too"
@@ -270,7 +272,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     size = QUICK if options.quick else Settings()
-    settings = replace(size, threads=options.threads, moments=options.moments, every=options.all)
+    settings = replace(
+        size,
+        inputs=options.inputs or size.inputs,
+        worth=options.worth,
+        threads=options.threads,
+        moments=options.moments,
+        every=options.all,
+    )
     found = run(
         options.networks,
         settings,
