@@ -21,7 +21,7 @@ ONESIGMA = [
     "import sys; from onesigma.cli.main import main; sys.exit(main())",
 ]
 SPEED = 4  # of the recording
-SHOWN_AT = 69  # seconds: a drifting sensor, two exercises and a dead axis are in view
+SHOWN_AT = 67  # seconds: a drifting sensor, two exercises and a dead axis are in view
 # A page that holds the report twice: on a desk and on a phone.
 BOTH = """<body style="margin:0;display:flex;gap:24px;background:#8d939c">
 <iframe src="{page}" style="border:0;width:1100px;height:1180px"></iframe>

@@ -212,9 +212,9 @@ def test_what_the_guard_finds_is_told() -> None:
         assert rows(text, name)[0] == [f"{count} ({percent(count / COUNT)})"]
     # By channel: the one that was broken first, with a guess at what happened.
     outside = (said.contract.abs().reshape(COUNT, -1, 2) > 1).any(1).sum(0)
-    (told,) = rows(text, "&lt;img src=x onerror=alert\\(1\\)&gt;")
-    assert told[0] == str(int(outside[1]))
-    assert told[2].endswith("flat line?")
+    told = [row for row in rows(text, "&lt;img src=x onerror=alert\\(1\\)&gt;") if len(row) == 3]
+    assert told[-1][0] == str(int(outside[1]))
+    assert told[-1][2].endswith("flat line?")
     assert "Does it know this input?" in text
     assert "the bars are as flat as the dotted line" in plain_text(text)
 

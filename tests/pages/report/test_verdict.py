@@ -26,7 +26,7 @@ def test_it_says_what_was_measured_and_no_more(foreign) -> None:
         f"It acts on {100 * float(act.double().mean()):.0f} % of the inputs, and"
     )
     assert f"{100 * float(wrong.double().mean()):.0f} % of those answers are wrong" in said
-    assert "AUROC of 1.00 and acted on in 0 %" in said
+    assert "AUROC of 1.000 and acted on in 0 %" in said
     assert said.endswith("one answer takes 2.22× the plain network in ONNX Runtime.")
     bare = replace(foreign, labels=None, rule=None, foreign=None)
     assert verdict(bare, "not timed").endswith("unfamiliar or broken.")

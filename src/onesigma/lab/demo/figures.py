@@ -32,6 +32,7 @@ from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.datasets.split import Splits
 from onesigma.pages.report.findings import OURS, PLAIN, SAMPLED, Cost, Findings, gather
+from onesigma.pages.report.sections import percent
 from onesigma.prediction import Prediction
 from onesigma.text_table import text_table
 
@@ -239,10 +240,7 @@ def show(result: Result) -> str:
         )
         for row in result.rows
     ]
-    acts = [
-        (a.kind, a.method, f"{100 * a.acted:.0f} %", f"{100 * a.wrong:.1f} %", a.reason)
-        for a in result.acts
-    ]
+    acts = [(a.kind, a.method, percent(a.acted), percent(a.wrong), a.reason) for a in result.acts]
     people = ", ".join(map(str, watch.TEST_SUBJECTS))
     return "\n".join(
         [
@@ -280,7 +278,7 @@ def draw(result: Result, path: Path) -> None:
         right = each.acted - each.wrong
         axis.barh(y, right, 0.34, color=BLUE if ours else "#9AA3AD")
         axis.barh(y, each.wrong, 0.34, left=right, color=ORANGE, hatch="///", edgecolor="white")
-        text = f"{100 * each.acted:.0f} %, {'with onesigma' if ours else 'plain network'}"
+        text = f"{percent(each.acted)}, {'with onesigma' if ours else 'plain network'}"
         axis.text(each.acted + 0.01, y, text, va="center", fontsize=10, color=INK if ours else SOFT)
     titles = [f"{kind}\n({NOTES[kind]})" for kind in kinds]
     axis.set_yticks(range(len(kinds)), titles, fontsize=10.5, color=INK)

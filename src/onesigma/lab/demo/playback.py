@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def demo() -> tuple[LiveModel, Feed]:
         names=CHANNELS,
         notes=notes,
     )
-    return live_model(open_model(str(FITTED))), feed
+    return live_model(replace(open_model(str(FITTED)), name="smartwatch network")), feed
 
 
 def _first_tries() -> Iterator[tuple[str, Series]]:

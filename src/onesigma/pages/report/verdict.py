@@ -22,10 +22,10 @@ def verdict(found: Findings, cost: Cost | str | None) -> str:
     if found.guarded:
         counts = found.familiarity()
         odd = (counts[UNFAMILIAR] + counts[BROKEN]) / len(found.inputs)
-        parts.append(f"{percent(odd)} of them are unfamiliar or broken")
+        parts.append(f"{percent(odd)} of the inputs are unfamiliar or broken")
     if auroc is not None:
         acted = _acted_on_foreign(found)
-        parts.append(f"foreign input is told apart with an AUROC of {auroc:.2f}{acted}")
+        parts.append(f"foreign input is told apart with an AUROC of {auroc:.3f}{acted}")
     if row is not None:
         parts.append(f"one answer takes {row.ratio:.2f}× the plain network in {row.runtime}")
     said = "; ".join(filter(None, parts))
@@ -82,18 +82,18 @@ def _steps(found: Findings) -> Iterator[str]:
     yield from _about_classes(found)
     fit = "onesigma fit NETWORK --unlabelled FILE"
     if not found.guarded:
-        yield f"Fit the network: {fit}. The model then also says which input it does not know."
+        yield f"Fit the network: `{fit}`. The model then also says which input it does not know."
     if found.labels is None:
-        yield "Give the true classes or values with --labels, to see how many answers are right."
+        yield "Give the true classes or values with `--labels`, to see how many answers are right."
     if found.converted.abstain is None and found.classifies:
         yield (
-            f"Fit with labels: {fit} --labelled FILE LABELS --risk 0.05. The model then carries a "
-            "rule that says when to act, into every export."
+            f"Fit with labels: `{fit} --labelled FILE LABELS --risk 0.05`. The model then carries "
+            "a rule that says when to act, into every export."
         )
     if found.foreign is None:
-        yield "Give some inputs that it should not know with --foreign, to see what it notices."
-    yield f"Export it: onesigma export {found.name} -o model.onnx, or a folder for C."
-    yield "Watch it on a stream: onesigma live model.onnx recording.csv."
+        yield "Give some inputs that it should not know with `--foreign`, to see what it notices."
+    yield f"Export it: `onesigma export {found.name} -o model.onnx`, or a folder for C."
+    yield "Watch it on a stream: `onesigma live model.onnx recording.csv`."
 
 
 def _about_inputs(found: Findings) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _about_inputs(found: Findings) -> Iterator[str]:
         yield (
             f"{percent(counts[UNFAMILIAR] / total)} of the inputs are unfamiliar; of inputs like "
             "those of fit it would be 2 %. If they are what it will see, add such inputs to "
-            "--unlabelled and fit again."
+            "`--unlabelled` and fit again."
         )
 
 
@@ -123,9 +123,9 @@ def _about_risk(found: Findings) -> Iterator[str]:
     of = "all inputs" if rule.delta is None else "the answers acted on"
     if seen > rule.risk:
         yield (
-            f"The rule allows {percent(rule.risk)} of {of} to be acted on wrongly; here it is "
+            f"The rule allows {100 * rule.risk:.3g} % of {of} to be acted on wrongly; here it is "
             f"{percent(float(seen))}. These inputs are not like the {rule.n} of calibration: fit "
-            "again with labelled inputs of this kind, of several people (--groups)."
+            "again with labelled inputs of this kind, of several people (`--groups`)."
         )
 
 

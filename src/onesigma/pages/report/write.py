@@ -1,5 +1,6 @@
 """The page: all parts in their order, in one file."""
 
+import re
 from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
@@ -46,6 +47,7 @@ def _parts(
 ) -> Iterator[tuple[str, str, Iterable[str]]]:
     """Name, title and content."""
     steps = "".join(f"<li>{escape(step)}</li>" for step in next_steps(found))
+    steps = re.sub("`([^`]*)`", r"<code>\1</code>", steps)
     yield "next", "What to do next", [f"<ol>{steps}</ol>"]
     yield "answers", "How good are answers and uncertainty?", sections.show_answers(found)
     if found.wrong is not None:
@@ -65,9 +67,10 @@ def _header(found: Findings, cost: Cost | str | None) -> str:
     part = f" (1 of {found.step} in the file)" if found.step > 1 else ""
     given = "without" if found.labels is None else "with"
     missing = "; ".join(not_measured(found))
+    said = escape(verdict(found, cost)).replace(" %", "&nbsp;%")
     return (
         f'<header><p class="kicker">onesigma report</p><h1>{escape(found.name)}</h1>'
-        f'<p class="verdict">{escape(verdict(found, cost))}</p><p class="small">Measured on '
+        f'<p class="verdict">{said}</p><p class="small">Measured on '
         f"{len(found.inputs):,} inputs{part} of {shape} values {given} labels."
         f"{f' Not measured: {escape(missing)}.' if missing else ''}</p></header>"
     )
@@ -79,13 +82,13 @@ def _headlines(found: Findings, cost: Cost | str | None) -> Iterator[tuple[str, 
         right = sections.show_figure("accuracy", found.figures()[OURS]["accuracy"])
         yield "answers", right, "of the answers are right"
     if found.rule is not None and found.acted is not None:
-        acted = f"{100 * found.acted.mean():.0f} %"
+        acted = sections.percent(found.acted.mean())
         yield "answers", acted, f"of inputs acted on, for a risk of {100 * found.rule.risk:.3g} %"
     if found.guarded:
         share = found.familiarity()[FAMILIAR] / len(found.inputs)
-        yield "guard", f"{100 * share:.0f} %", "of inputs are familiar"
+        yield "guard", sections.percent(share), "of inputs are familiar"
     if found.audit.output is not None:
-        same = f"{100 * found.audit.output.label_agreement:.0f} %"
+        same = sections.percent(found.audit.output.label_agreement)
         yield "fidelity", same, "of inputs get the label that Monte Carlo gives"
     if row := last_row(cost):
         yield "cost", f"{row.ratio:.2f}×", f"the plain network’s time in {row.runtime}"
