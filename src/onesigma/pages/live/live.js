@@ -129,7 +129,7 @@ function showAnswer(answer) {
   write("label", reason || (unsure ? "unsure" : name));
   const likely = `Most likely ${name}, ${percent(probability)}.`;
   // A channel within its range breaks nothing: it is only the most unusual one.
-  const told = reason === "unfamiliar" ? `Unlike all known input. Most unusual: ${odd}` : `${odd[0]?.toUpperCase()}${odd.slice(1)}`;
+  const told = reason === "unfamiliar" ? `Unlike all known input. Most unusual: ${odd}` : odd;
   write("sure", reason ? told : unsure ? likely : `${percent(probability)} sure.`);
   const { entropy, epistemic } = answer;
   const most = figure(hello.most);
