@@ -27,7 +27,6 @@ from onesigma.converted import Converted
 from onesigma.decide.threshold import AbstainRule, threshold
 from onesigma.fitting import fit
 from onesigma.lab.bench import report_cost
-from onesigma.lab.bench.measurement import Plan
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.datasets.split import Splits
@@ -101,8 +100,10 @@ def fit_watch(
     """
     known = raw(data, data.train.inputs)
     scaling = (data.input_mean, data.input_std)
-    options: dict[str, Any] = {"class_names": watch.CLASS_NAMES, "scaling": scaling}
-    unguarded = fit(network, known, guard=False, progress=progress, **options)
+    names = watch.CLASS_NAMES
+    unguarded = fit(
+        network, known, guard=False, class_names=names, scaling=scaling, progress=progress
+    )
     about = Channels(CHANNELS, UNITS, watch.SAMPLE_RATE)
     guarded, held_out = add_guard(unguarded, (known,), channels=about)
     assert held_out is not None
@@ -119,11 +120,8 @@ def run(
     data = watch.load()
     unguarded, ready = fit_watch(network, data, progress)
     kinds = make_kinds(data)
-    plan = Plan(
-        *(("eager", "onnxruntime"), (1,), (1,)),
-        repeats=50 if quick else 200, seconds=0.3 if quick else 1.0,
-        processes=0, energy_seconds=0.3,
-    )  # fmt: skip
+    plan = report_cost.PLAN
+    plan = replace(plan, repeats=50, seconds=0.3) if quick else plan
     cost = report_cost.measure_cost(ready, kinds[KNOWN][:2], plan=plan, others={BARE: unguarded})
     found = gather(
         "demo.safetensors",

@@ -93,7 +93,9 @@ def _steps(found: Findings) -> Iterator[str]:
     if found.foreign is None:
         yield "Give some inputs that it should not know with `--foreign`, to see what it notices."
     yield f"Export it: `onesigma export {found.name} -o model.onnx`, or a folder for C."
-    yield "Watch it on a stream: `onesigma live model.onnx recording.csv`."
+    if found.classifies:
+        yield "Watch it on a stream: `onesigma live model.onnx recording.csv`."
+    yield "Use it on recordings: `onesigma predict model.onnx recording.csv`."
 
 
 def _about_inputs(found: Findings) -> Iterator[str]:
