@@ -45,9 +45,11 @@ def picture_live(browser: Any) -> None:
             (url,) = re.findall(r"http\S+", live.stdout.readline())
             shot = browser.new_page(viewport={"width": 1000, "height": 800})
             shot.goto(url)
-            seconds = "document.getElementById('time').textContent.split(':')"
-            wanted = f"(([m, s]) => 60 * m + +s >= {SHOWN_AT})({seconds})"
-            shot.wait_for_function(wanted, timeout=600_000)
+            # A function, not an expression: the page's policy forbids to evaluate text.
+            late = """wanted => {
+                const [minutes, seconds] = document.getElementById("time").textContent.split(":");
+                return 60 * minutes + Number(seconds) >= wanted }"""
+            shot.wait_for_function(late, arg=SHOWN_AT, timeout=600_000)
             shot.get_by_role("button", name="Pause").click()
             shot.screenshot(path=DOCS / "live.png", full_page=True)
         finally:
