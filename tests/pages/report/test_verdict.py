@@ -34,14 +34,15 @@ def test_it_says_what_was_measured_and_no_more(foreign) -> None:
 
 
 def test_what_was_not_measured_names_the_option(foreign) -> None:
-    assert list(not_measured(foreign)) == []
-    both = list(not_measured(replace(foreign, labels=None, rule=None, foreign=None)))
+    assert list(not_measured(foreign, COST)) == []
+    assert list(not_measured(foreign, "The model fixes its batch.")) == ["what it costs"]
+    both = list(not_measured(replace(foreign, labels=None, rule=None, foreign=None), COST))
     assert [("--labels" in each, "--foreign" in each) for each in both] == [
         (True, False),
         (False, True),
     ]
     assert "when to act" in both[0]
-    assert "when to act" not in next(not_measured(replace(regression(), labels=None)))
+    assert "when to act" not in next(not_measured(replace(regression(), labels=None), COST))
 
 
 def test_foreign_input_is_scored_by_novelty(foreign) -> None:

@@ -62,13 +62,15 @@ def last_row(cost: Cost | str | None) -> CostRow | None:
     return next((row for row in reversed(rows) if row.contender == OURS), None)
 
 
-def not_measured(found: Findings) -> Iterator[str]:
-    """What the sentence leaves out, and the option that adds it."""
+def not_measured(found: Findings, cost: Cost | str | None) -> Iterator[str]:
+    """What the sentence leaves out, and the option that adds it if there is one."""
     if found.labels is None:
         rule = "" if found.rule or not found.classifies else " and when to act"
         yield f"how many answers are right{rule} (give --labels)"
     if found.foreign is None:
         yield "how well foreign input is noticed (give --foreign)"
+    if last_row(cost) is None:
+        yield "what it costs"
 
 
 def next_steps(found: Findings) -> list[str]:

@@ -66,7 +66,7 @@ def _header(found: Findings, cost: Cost | str | None) -> str:
     shape = " × ".join(map(str, found.inputs.shape[1:]))
     part = f" (1 of {found.step} in the file)" if found.step > 1 else ""
     given = "without" if found.labels is None else "with"
-    missing = "; ".join(not_measured(found))
+    missing = "; ".join(not_measured(found, cost))
     said = escape(verdict(found, cost)).replace(" %", "&nbsp;%")
     return (
         f'<header><p class="kicker">onesigma report</p><h1>{escape(found.name)}</h1>'
