@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Python compiles what it imports; all of it takes longer than the download.
 INSTALL := $(PIP) install --no-compile
 
-.PHONY: help setup engines demo test test-all fuzz damage check lock sbom advisories docs release clean
+.PHONY: help setup engines demo test test-all fuzz damage check lock sbom advisories screenshots docs release clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -83,6 +83,10 @@ advisories:      ## known vulnerabilities of the pinned packages; asks the netwo
 	$(PYTHON) -m venv $(VENV)/advisories
 	$(VENV)/advisories/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	$(VENV)/advisories/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+# With DEMO_FOLDER=out, of a demo that was run already.
+screenshots: $(DEV) ## take the pictures of the docs from the demo; needs a Chromium
+	$(BIN)/python tools/screenshots.py $(DEMO_FOLDER)
 
 docs: $(DEV)     ## build the docs site in out/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
