@@ -1,3 +1,4 @@
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,33 @@ LONG = (
     *("examples/", "fuzz/", "lab/bench/", "lab/test_c_verify", "lab/paper/test_reproduce"),
     *("test_site", "pages/live/test_live_page", "importers/test_keras", "fleet/test_engines"),
 )
+HERE = Path(__file__).parent
 
 
+def is_long(path: Path) -> bool:
+    return path.relative_to(HERE).as_posix().startswith(LONG)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where all of a file would be deselected, it is not even imported: some take seconds."""
+    quick = config.option.markexpr == "not long" and collection_path.suffix == ".py"
+    return True if quick and is_long(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).as_posix().startswith(LONG):
+        if is_long(item.path):
             item.add_marker(pytest.mark.long)
+        # The tests of a file on one worker, which makes their fixtures once.
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).as_posix()))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: Python need not look through half a million objects for garbage."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 # Not of the whole session: while it is open, an event loop runs and asyncio.run is refused.

@@ -278,7 +278,7 @@ def as_onnx(network: Network, *, by_torch: bool = False) -> Any:
     from onesigma.exporters.onnx import Interface, torch_writer, writer
 
     examples = (torch.ones(1, network.size), torch.ones(1, network.size))
-    graph = capture.plain_module(capture.export(network, examples, dynamic=False))
+    graph = capture.as_graph(network, examples, dynamic=False)
     interface = Interface(18, ("mean", "var"), ("either", "positive"), dynamic=False)
     return (torch_writer if by_torch else writer).write(graph, examples, interface)
 

@@ -198,8 +198,10 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for example in examples:
         shapes[example] = {0: torch.export.Dim.AUTO} if dynamic else {}
+    # Sizes are symbols, so that hardly any two calls are the same, and to look is slow.
+    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
     # When it fails, it prints the graph so far.
-    with quiet(), redirect_stderr(StringIO()), _OwnOutputs(), _recurrent_by_shape():
+    with quiet(), redirect_stderr(StringIO()), _OwnOutputs(), _recurrent_by_shape(), uncached:
         program = torch.export.export(model, examples, dynamic_shapes=shapes, strict=False)
     program.graph.eliminate_dead_code(_acts)
     return program
