@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from onesigma.exporters.c.elementwise import SUPPORT
 from onesigma.exporters.c.integer_layers import RENDERERS as INTEGERS
-from onesigma.exporters.c.integer_layers import TYPES
-from onesigma.exporters.c.loops import File, fill, render_loop
+from onesigma.exporters.c.loops import File, render_loop
 from onesigma.exporters.c.nodes import Graph, Storage
 from onesigma.exporters.c.plan import Loop, Memory, Step
 from onesigma.exporters.c.recurrent import RECURRENT
+from onesigma.exporters.c.text import SUPPORT, fill, read_text
 from onesigma.exporters.c.weighted_layers import RENDERERS
 from onesigma.text_table import text_table
 from onesigma.version import __version__
@@ -23,96 +22,6 @@ _RESERVED = (
     "float for goto if inline int label long out register restrict return short signed sizeof "
     "static struct switch true typedef union unsigned void volatile while "
 )
-
-_HEADER = """\
-/* Written by onesigma @version@. Do not edit.
-
-@size_table@
-
-The code itself comes on top of the tables. */
-#ifndef @NAME@_H
-#define @NAME@_H
-
-#include <stdbool.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define @NAME@_ARENA_SIZE @arena@ /* floats */
-@sizes@
-
-#define @NAME@_NULL_POINTER (-1)
-#define @NAME@_NOT_FINITE (-2) /* an input holds NaN or infinity */
-@class_names@
-struct @name@_prediction {
-    @fields@
-};
-
-/* Answer one input. Returns 0, or one of the errors above, and then leaves *out as it was. Not
-   re-entrant: it uses an arena of its own, which is left out if @NAME@_NO_ARENA is defined. */
-int @name@_predict(@inputs@, struct @name@_prediction *out);
-
-/* The same in the caller's memory: @NAME@_ARENA_SIZE floats, free for other use between two calls.
-   Re-entrant. */
-int @name@_predict_with(float *arena, @inputs@,
-                        struct @name@_prediction *out);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
-"""
-
-_SOURCE = """\
-/* Written by onesigma @version@. Do not edit. */
-#include "@name@.h"
-
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#ifndef @NAME@_STEP
-#define @NAME@_STEP(number) /* for profiling: called before each step */
-#endif
-
-@tables@
-
-@class_names@
-@functions@
-/* By the bits of the exponent, so that it holds with -ffast-math, too. */
-static bool is_finite(const float *values, int count)
-{
-    for (int i = 0; i < count; ++i) {
-        const union { float value; uint32_t bits; } each = {values[i]};
-        if ((each.bits & 0x7f800000u) == 0x7f800000u)
-            return false;
-    }
-    return true;
-}
-
-int @name@_predict_with(float *arena, @given@,
-                        struct @name@_prediction *out)
-{
-    if (arena == NULL || @checks@ || out == NULL)
-        return @NAME@_NULL_POINTER;
-    if (!(@finite@))
-        return @NAME@_NOT_FINITE;
-    @places@
-    @steps@
-    @ends@
-    return 0;
-}
-
-#ifndef @NAME@_NO_ARENA
-int @name@_predict(@given@, struct @name@_prediction *out)
-{
-    static float arena[@NAME@_ARENA_SIZE];
-    return @name@_predict_with(arena, @arguments@, out);
-}
-#endif
-"""
 
 
 def size_table(flash: int, arena: int, prediction: int) -> str:
@@ -135,7 +44,7 @@ def emit(
     places = _places(graph, memory)
     file = File({storage: place for storage, (place, _) in places.items()})
     if any(storage.kind != "float" for storage in places):
-        file.function("types", TYPES)
+        file.function("types")
     blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
@@ -163,7 +72,11 @@ def emit(
         "ends": _ends(graph),
         "arguments": ", ".join(given),
     }
-    return fill(_HEADER, **names, **header), fill(_SOURCE, **names, **source), sizes
+    texts = (
+        fill(read_text("model.h"), **names, **header),
+        fill(read_text("model.c"), **names, **source),
+    )
+    return *texts, sizes
 
 
 def _class_names(name: str, class_names: Sequence[str]) -> tuple[list[str], list[str]]:

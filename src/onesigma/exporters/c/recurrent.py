@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onesigma.errors import ExportError
-from onesigma.exporters.c.loops import File, fill
+from onesigma.exporters.c.loops import File
 from onesigma.exporters.c.nodes import Array, Builder, Node, Value
 from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 
@@ -163,46 +163,6 @@ def _moved(value: Value, y: Value, state: Value, last: int) -> Value:
     return replace(value, storage=state.storage, offset=value.offset - last)
 
 
-_STRUCT = """\
-/* A recurrent layer in one direction. */
-struct recurrent {
-    const float *w, *r;     /* weights of the input and of the state, for all gates */
-    struct lane in, back;    /* input and state, and where their gates go */
-    float *h, *c, *y;        /* state and cell, before and after all steps; all states, or NULL */
-    int inputs, units, rows; /* of one step */
-    int steps, x_step, y_step;
-};
-
-static inline float sigmoid(float x)
-{
-    return 1.0f / (1.0f + exp_float(-x));
-}
-"""
-
-_FUNCTION = """\
-static void @name@(const struct recurrent *g)
-{
-    struct lane in = g->in;
-    const int n = g->units, gates = @gates@ * n;
-    for (int t = 0; t < g->steps; ++t) {
-        in.x = g->in.x + t * g->x_step;
-        @dense@(g->w, g->inputs, gates, g->rows, &in);
-        @dense@(g->r, n, gates, g->rows, &g->back);
-        for (int row = 0; row < g->rows; ++row) {
-            const float *a = in.y + row * gates, *b = g->back.y + row * gates;
-            @states@
-            for (int k = 0; k < n; ++k) {
-                @body@
-            }
-        }
-        if (g->y)
-            for (int k = 0; k < g->rows * n; ++k)
-                g->y[t * g->y_step + k] = g->h[k];
-    }
-}
-"""
-
-
 def render_recurrent(node: Node, file: File) -> list[str]:
     """Fill a struct with sizes and places, and call the function of its kind."""
     layer, (x, h, *cell), kind = node.attributes, node.reads, node.attributes["kind"]
@@ -233,10 +193,10 @@ def render_recurrent(node: Node, file: File) -> list[str]:
 
 def _add_function(file: File, kind: _Kind) -> str:
     dense = add_dense(file, [1])
-    file.function("recurrent", _STRUCT)
+    file.function("recurrent_types")
     states = ["float *h = g->h + row * n;", "float *c = g->c + row * n;"][: 1 + kind.cell]
     parts = {"gates": kind.gates, "dense": dense, "states": states, "body": list(kind.body)}
-    return file.function(kind.name, fill(_FUNCTION, name=kind.name, **parts))
+    return file.function(kind.name, "recurrent", **parts)
 
 
 def _product(file: File, layer: dict[str, Any], name: str, x: str, gates: Value) -> tuple[str, str]:

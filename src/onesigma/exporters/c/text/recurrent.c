@@ -1,0 +1,36 @@
+//: recurrent_types
+/* A recurrent layer in one direction. */
+struct recurrent {
+    const float *w, *r;     /* weights of the input and of the state, for all gates */
+    struct lane in, back;    /* input and state, and where their gates go */
+    float *h, *c, *y;        /* state and cell, before and after all steps; all states, or NULL */
+    int inputs, units, rows; /* of one step */
+    int steps, x_step, y_step;
+};
+
+static inline float sigmoid(float x)
+{
+    return 1.0f / (1.0f + exp_float(-x));
+}
+
+//: recurrent
+static void @name@(const struct recurrent *g)
+{
+    struct lane in = g->in;
+    const int n = g->units, gates = @gates@ * n;
+    for (int t = 0; t < g->steps; ++t) {
+        in.x = g->in.x + t * g->x_step;
+        @dense@(g->w, g->inputs, gates, g->rows, &in);
+        @dense@(g->r, n, gates, g->rows, &g->back);
+        for (int row = 0; row < g->rows; ++row) {
+            const float *a = in.y + row * gates, *b = g->back.y + row * gates;
+            @states@
+            for (int k = 0; k < n; ++k) {
+                @body@
+            }
+        }
+        if (g->y)
+            for (int k = 0; k < g->rows * n; ++k)
+                g->y[t * g->y_step + k] = g->h[k];
+    }
+}
