@@ -50,10 +50,7 @@ _RECURRENT = (
     *(torch.ops.aten.rnn_tanh.input, torch.ops.aten.rnn_relu.input),
 )
 # Ops that hold a dropout, and the place of its rate among their arguments.
-_HOLDERS = {
-    torch.ops.aten.scaled_dot_product_attention.default: 4,
-    **dict.fromkeys(_RECURRENT, 5),
-}
+_HOLDERS = {torch.ops.aten.scaled_dot_product_attention.default: 4, **dict.fromkeys(_RECURRENT, 5)}
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
@@ -84,11 +81,7 @@ class Captured:
 
 
 def capture(
-    model: Any,
-    example_input: Any,
-    output: str | int | None = None,
-    *,
-    show_hidden: bool = True,
+    model: Any, example_input: Any, output: str | int | None = None, *, show_hidden: bool = True
 ) -> Captured:
     """Capture ``model`` in eval mode.
 

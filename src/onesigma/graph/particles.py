@@ -30,12 +30,7 @@ MASKED: dict[Any, int | None] = {aten.dropout.default: None, aten.feature_dropou
 
 
 def spread(
-    source: fx.GraphModule,
-    count: int,
-    *,
-    seed: int = 0,
-    keep: fx.Node | None = None,
-    late: int = 1,
+    source: fx.GraphModule, count: int, *, seed: int = 0, keep: fx.Node | None = None, late: int = 1
 ) -> fx.GraphModule:
     """The network on the same weights with ``count`` rows for each input, its dropout fixed.
 

@@ -34,11 +34,7 @@ def size_table(flash: int, arena: int, prediction: int) -> str:
 
 
 def emit(
-    graph: Graph,
-    steps: Sequence[Step],
-    memory: Memory,
-    name: str,
-    class_names: Sequence[str] = (),
+    graph: Graph, steps: Sequence[Step], memory: Memory, name: str, class_names: Sequence[str] = ()
 ) -> tuple[str, str, tuple[int, int, int]]:
     """The text of header and source, and the bytes of tables, arena and struct."""
     places = _places(graph, memory)

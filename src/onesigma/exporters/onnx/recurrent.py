@@ -83,11 +83,7 @@ def _sequence(w: Writer, y: str, directions: int, batch_first: bool) -> str:
 
 
 def _cell(
-    kind: _Kind,
-    w: Writer,
-    x: Value,
-    state: Value | Sequence[Value],
-    *weights: Value | None,
+    kind: _Kind, w: Writer, x: Value, state: Value | Sequence[Value], *weights: Value | None
 ) -> str | tuple[str, ...]:
     """A layer that makes one step."""
     require((len(weights) - weights.count(None)) in (2, 4), "a cell with one bias")
