@@ -171,11 +171,9 @@ def _batches(
 
 
 def _fields(model: onnx.ModelProto) -> Mapping[str, str]:
-    for entry in model.metadata_props:
-        if entry.key == METADATA_KEY:
-            outputs: dict[str, str] = json.loads(entry.value)["outputs"]
-            return outputs
-    return {}
+    text = {entry.key: entry.value for entry in model.metadata_props}.get(METADATA_KEY)
+    outputs: dict[str, str] = {} if text is None else json.loads(text)["outputs"]
+    return outputs
 
 
 def _end(model: onnx.ModelProto) -> str:

@@ -174,19 +174,12 @@ def _layers(kind: Any) -> Callable[..., Any]:
     ) -> Any:
         given = states if isinstance(states, list | tuple) else [states]
         each, ways, ends = len(weights) // count, 1 + both_ways, []
+        options = (biases, 1, 0.0, False, both_ways, batch_first)
         for layer in range(count):
             own = [state.narrow(0, layer * ways, ways) for state in given]
-            options = (
-                weights[layer * each :][:each],
-                biases,
-                1,
-                0.0,
-                False,
-                both_ways,
-                batch_first,
-            )
             x = torch.dropout(x, p, False) if layer else x
-            x, *end = kind(x, own if isinstance(states, list | tuple) else own[0], *options)
+            begin = own if isinstance(states, list | tuple) else own[0]
+            x, *end = kind(x, begin, weights[layer * each :][:each], *options)
             ends.append(end)
         return (x, *(torch.cat(parts) for parts in zip(*ends, strict=True)))
 

@@ -18,9 +18,8 @@ import numpy as np
 
 from onesigma.exporters.c.loops import File
 from onesigma.exporters.c.nodes import Array, Node
-from onesigma.exporters.c.plan import Loop, Step
 from onesigma.exporters.c.text import piece_lines
-from onesigma.exporters.c.weighted_layers import Geometry, geometry
+from onesigma.exporters.c.weighted_layers import Geometry, geometry, in_blocks, shape_lines
 
 _BLOCK = 4  # filters at once
 _COLUMNS = {_BLOCK: 2, 1: 8}  # at once, by the filters
@@ -72,26 +71,17 @@ def _pack(words: Array) -> Array:
 def _weights(codes: Array, taps: Array, groups: int) -> Array:
     """For each four filters, or each of the rest: word by word those of all filters."""
     words = np.concatenate([codes, np.zeros((len(codes), 1), codes.dtype)], 1)[:, taps]
-    parts = []
-    for group in np.split(words, groups):
-        whole = len(group) // _BLOCK * _BLOCK
-        parts += [_pack(group[i : i + _BLOCK].swapaxes(0, 1)) for i in range(0, whole, _BLOCK)]
-        parts += [_pack(one) for one in group[whole:]]
-    return np.concatenate(parts)
+    return np.concatenate([_pack(block) for block in in_blocks(words, groups)])
 
 
-def scratch_size(step: Step) -> int:
-    """Floats for a strip and the weights of four filters, or for the input of a linear layer."""
-    if isinstance(step, Loop) or step.kind not in RENDERERS:
-        return 0
-    if step.kind == "Dense8":
-        return -(-step.reads[0].shape[-1] // 4) * 2
-    g = _geometry(step)
-    if _is_single(step, g):
+def _conv_scratch(node: Node) -> int:
+    """Floats for a strip and the weights of four filters."""
+    g = _geometry(node)
+    if _is_single(node, g):
         sizes = _single_sizes(g)
         return sizes["depth"] * sizes["pitch"] + sizes["words"] + 1
     strip = g.sizes["channels"] * g.sizes["channel_pitch"]
-    return strip + _BLOCK * len(_words(step, g).taps) + 1
+    return strip + _BLOCK * len(_words(node, g).taps) + 1
 
 
 def _is_single(node: Node, g: Geometry) -> bool:
@@ -167,9 +157,7 @@ def _render_single(node: Node, g: Geometry, file: File) -> list[str]:
 
 def _shape(sizes: Mapping[str, object]) -> list[str]:
     """The lines of a ``struct conv8``."""
-    members = [f".{k} = {n}" for k, n in sizes.items() if k not in ("taps", "window")]
-    rows = [f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)]
-    return ["static const struct conv8 shape = {", *rows, "};"]
+    return shape_lines("conv8", {k: n for k, n in sizes.items() if k not in ("taps", "window")})
 
 
 def _render_conv(node: Node, file: File) -> list[str]:
@@ -254,10 +242,7 @@ def _render_dense(node: Node, file: File) -> list[str]:
     file.function("dense8", blocks=_dense_block(_BLOCK) + _dense_block(1))
     taps = np.arange(-(-inputs // 4) * 4)
     taps = np.where(taps < inputs, taps, -1).reshape(-1, 2, 2)
-    words = np.concatenate([codes, np.zeros((outputs, 1), codes.dtype)], 1)[:, taps]
-    whole = outputs // _BLOCK * _BLOCK
-    parts = [words[i : i + _BLOCK].swapaxes(0, 1) for i in range(0, whole, _BLOCK)]
-    table = file.table(np.concatenate([_pack(p) for p in [*parts, *words[whole:]]]), "uint32")
+    table = file.table(_weights(codes, taps, 1), "uint32")
     return [
         f"dense8({table}, {inputs}, {outputs}, {prod(x.shape[:-1])}, {_filters(node, file)},",
         f"       {file.pointer(x)}, {file.pointer(y)}, (word *)({file.scratch}));",
@@ -277,6 +262,11 @@ def _dense_block(n: int) -> list[str]:
     )
 
 
+# Of a linear layer, floats for its input as words.
+SCRATCH: dict[str, Callable[[Node], int]] = {
+    "Conv8": _conv_scratch,
+    "Dense8": lambda node: -(-node.reads[0].shape[-1] // 4) * 2,
+}
 RENDERERS: dict[str, Callable[[Node, File], list[str]]] = {
     "Conv8": _render_conv,
     "Dense8": _render_dense,

@@ -15,15 +15,15 @@ sums in registers; 4 filters by 4 columns need 8 loads for 16 multiply-adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 
 from onesigma.exporters.c.loops import File, render_argmax, render_take
 from onesigma.exporters.c.nodes import Array, Node, Shape, Window
-from onesigma.exporters.c.plan import Loop, Step
 from onesigma.exporters.c.text import piece_lines
 from onesigma.exporters.c.vector_tiles import TILE_FOUR, TILE_ONE, add_vector_rows
 
@@ -60,12 +60,15 @@ def _lanes(node: Node, groups: int, file: File) -> tuple[str, list[str]]:
 
 def interleave(weight: Array, groups: int = 1) -> Array:
     """Weights (filters, taps) so that those of four filters for one tap are neighbours."""
-    parts = []
+    return np.concatenate([np.ravel(block) for block in in_blocks(weight, groups)])
+
+
+def in_blocks(weight: Array, groups: int) -> Iterator[Array]:
+    """Weights (filters, taps, …) as (taps, filters, …) of four filters, then of one at a time."""
     for group in np.split(weight, groups):
         whole = len(group) // _BLOCK * _BLOCK
-        parts += [np.ravel(group[i : i + _BLOCK].T) for i in range(0, whole, _BLOCK)]
-        parts += list(group[whole:])
-    return np.concatenate(parts)
+        starts = [*range(0, whole, _BLOCK), *range(whole, len(group) + 1)]
+        yield from (group[a:b].swapaxes(0, 1) for a, b in pairwise(starts))
 
 
 def _render_dense(node: Node, file: File) -> list[str]:
@@ -231,13 +234,11 @@ def _pairs(size: Shape, out: Shape, window: Window, most: int | None) -> Iterabl
     return pairs
 
 
-def scratch_size(step: Step) -> int:
+def _conv_scratch(node: Node) -> int:
     """Floats for the strips of all lanes, and for four filters that are squared."""
-    if isinstance(step, Loop) or step.kind != "Conv":
-        return 0
-    g = _geometry(step)
-    strips = len(step.reads) * g.sizes["channels"] * g.sizes["channel_pitch"] + _SLACK
-    weights = _BLOCK * g.sizes["taps"] if _squares(step) else 0
+    g = _geometry(node)
+    strips = len(node.reads) * g.sizes["channels"] * g.sizes["channel_pitch"] + _SLACK
+    weights = _BLOCK * g.sizes["taps"] if _squares(node) else 0
     return (strips if g.sizes["depth"] else 0) + weights
 
 
@@ -254,16 +255,21 @@ def _render_conv(node: Node, file: File) -> list[str]:
     blocks = (_BLOCK if filters >= _BLOCK else 1, 1 if filters % _BLOCK else _BLOCK)
     four, one = (_add_kernel(file, g, n) for n in blocks)
     sizes = {**g.sizes, "places": file.table(np.array(g.places()), "int32")}
-    members = [f".{name} = {n}" for name, n in sizes.items()]
     return [
-        "static const struct conv shape = {",
-        *(f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)),
-        "};",
+        *shape_lines("conv", sizes),
         *lanes,
         f"conv(&shape, {table}, lanes, {len(node.reads)}, {four}, {one}, {file.scratch});",
     ]
 
 
+def shape_lines(kind: str, sizes: Mapping[str, object]) -> list[str]:
+    """The sizes of a convolution as a struct of that kind."""
+    members = [f".{name} = {n}" for name, n in sizes.items()]
+    rows = [f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)]
+    return [f"static const struct {kind} shape = {{", *rows, "};"]
+
+
+SCRATCH = {"Conv": _conv_scratch}
 RENDERERS: dict[str, Callable[[Node, File], list[str]]] = {
     "ArgMax": render_argmax,
     "Conv": _render_conv,

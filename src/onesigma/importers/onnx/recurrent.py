@@ -22,7 +22,7 @@ from onesigma.importers.onnx.ops import Numbers, add_family, require
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 FIRST_WEIGHT = {"LSTM": 8, "GRU": 6, "RNN": 6}
 # By the activations of one direction; the first of an op are what it has if it does not say.
-_LAYERS = {
+_LAYERS: dict[tuple[str, ...], Any] = {
     ("LSTM", "Sigmoid", "Tanh", "Tanh"): torch.lstm,
     ("GRU", "Sigmoid", "Tanh"): torch.gru,
     ("RNN", "Tanh"): torch.rnn_tanh,
