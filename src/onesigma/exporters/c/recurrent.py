@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from onesigma.errors import ExportError
 from onesigma.exporters.c.loops import File
-from onesigma.exporters.c.nodes import Array, Builder, Node, Value
+from onesigma.exporters.c.nodes import Array, Builder, Node, Value, require
 from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 
 
@@ -80,10 +79,15 @@ def read_recurrent(
 ) -> tuple[Value, ...]:
     """The outputs of an ONNX op: all states, the last one, and of an LSTM its last cell."""
     fixed = not any(isinstance(each, Value) for each in (w, r, biases))
-    _require(fixed, "of computed weights")
-    _require(lengths is None and not any(others.values()), f"with lengths or {[*others]}")
-    _require(op != "GRU" or linear_before_reset, "that resets before it multiplies")
-    _require(all(each is None for each in states[2:]), "with peepholes")
+    require(fixed, "a recurrent layer of computed weights")
+    require(
+        lengths is None and not any(others.values()),
+        f"a recurrent layer with lengths or {[*others]}",
+    )
+    require(
+        op != "GRU" or linear_before_reset, "a recurrent layer that resets before it multiplies"
+    )
+    require(all(each is None for each in states[2:]), "a recurrent layer with peepholes")
     kind = _kind(op, [name.decode() for name in activations], len(w))
     x = b.dense(b.value(x))
     (steps, rows, _), (count, _, units) = x.shape, r.shape
@@ -102,13 +106,8 @@ def read_recurrent(
 def _kind(op: str, activations: Sequence[str], directions: int) -> _Kind:
     each = tuple(activations[: len(activations) // directions]) or _USUAL[op]
     known = (op, each) in _KINDS and tuple(activations) in ((), each * directions)
-    _require(known, f"with {', '.join(activations)}")
+    require(known, f"a recurrent layer with {', '.join(activations)}")
     return _KINDS[op, each]
-
-
-def _require(condition: object, what: str) -> None:
-    if not condition:
-        raise ExportError(f"The C generator does not know a recurrent layer {what}.")
 
 
 def _begin(b: Builder, given: Value | Array | None, place: int, shape: tuple[int, ...]) -> Value:
