@@ -312,15 +312,11 @@ def _require_finite(model: nn.Module) -> None:
         if tensor.is_meta:
             raise ModelError(f"{name} is on the meta device, without values: load weights first.")
         # A buffer may hold −∞ on purpose, as a mask.
-        fit = torch.isfinite if isinstance(tensor, nn.Parameter) else _is_number
-        if tensor.is_floating_point() and not bool(fit(tensor).all()):
+        bad = ~torch.isfinite(tensor) if isinstance(tensor, nn.Parameter) else torch.isnan(tensor)
+        if bool(bad.any()):
             raise ModelError(
                 f"{name} holds NaN or infinity: the training diverged or the file is bad."
             )
-
-
-def _is_number(tensor: Tensor) -> Tensor:
-    return ~torch.isnan(tensor)
 
 
 def _compute_dtype(model: nn.Module) -> torch.dtype | None:

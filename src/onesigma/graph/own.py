@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,18 +51,7 @@ class OwnNetwork:
             noisy.eval()
             for module in noisy.modules():
                 module.train(isinstance(module, nn.modules.dropout._DropoutNd))
-        return _Noisy(noisy, self.ends_in_softmax)
-
-
-@dataclass(frozen=True)
-class _Noisy:
-    model: nn.Module
-    ends_in_softmax: bool
-
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        logits = _logits(self.model, inputs, self.ends_in_softmax)
-        assert logits is not None
-        return logits
+        return lambda *given: cast(Tensor, _logits(noisy, given, self.ends_in_softmax))
 
 
 def _logits(model: nn.Module, inputs: Sequence[Tensor], ends_in_softmax: bool) -> Tensor | None:

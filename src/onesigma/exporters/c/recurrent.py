@@ -15,6 +15,7 @@ import numpy as np
 
 from onesigma.exporters.c.loops import File
 from onesigma.exporters.c.nodes import Array, Builder, Node, Value, require
+from onesigma.exporters.c.text import piece_lines
 from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 
 
@@ -22,41 +23,17 @@ from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 class _Kind:
     """What a step makes of its gates: ``a`` of the input, ``b`` of the state, n units each."""
 
-    name: str
+    name: str  # of the piece of C that does so
     gates: int
-    body: tuple[str, ...]
     joins_biases: bool = True  # they are added to the same gates
     cell: bool = False
 
 
 _KINDS = {
-    ("LSTM", ("Sigmoid", "Tanh", "Tanh")): _Kind(
-        "lstm",
-        4,
-        (
-            "const float add = sigmoid(a[k] + b[k]);",
-            "const float show = sigmoid(a[n + k] + b[n + k]);",
-            "const float kept = sigmoid(a[2 * n + k] + b[2 * n + k]);",
-            "c[k] = kept * c[k] + add * tanhf(a[3 * n + k] + b[3 * n + k]);",
-            "h[k] = show * tanhf(c[k]);",
-        ),
-        cell=True,
-    ),
-    ("GRU", ("Sigmoid", "Tanh")): _Kind(
-        "gru",
-        3,
-        (
-            "const float kept = sigmoid(a[k] + b[k]);",
-            "const float reset = sigmoid(a[n + k] + b[n + k]);",
-            "const float next = tanhf(a[2 * n + k] + reset * b[2 * n + k]);",
-            "h[k] = next + kept * (h[k] - next);",
-        ),
-        joins_biases=False,
-    ),
-    ("RNN", ("Tanh",)): _Kind("rnn_tanh", 1, ("h[k] = tanhf(a[k] + b[k]);",)),
-    ("RNN", ("Relu",)): _Kind(
-        "rnn_relu", 1, ("const float sum = a[k] + b[k];", "h[k] = sum < 0.0f ? 0.0f : sum;")
-    ),
+    ("LSTM", ("Sigmoid", "Tanh", "Tanh")): _Kind("lstm", 4, cell=True),
+    ("GRU", ("Sigmoid", "Tanh")): _Kind("gru", 3, joins_biases=False),
+    ("RNN", ("Tanh",)): _Kind("rnn_tanh", 1),
+    ("RNN", ("Relu",)): _Kind("rnn_relu", 1),
 }
 _USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -194,8 +171,8 @@ def _add_function(file: File, kind: _Kind) -> str:
     dense = add_dense(file, [1])
     file.function("recurrent_types")
     states = ["float *h = g->h + row * n;", "float *c = g->c + row * n;"][: 1 + kind.cell]
-    parts = {"gates": kind.gates, "dense": dense, "states": states, "body": list(kind.body)}
-    return file.function(kind.name, "recurrent", **parts)
+    parts = {"gates": kind.gates, "dense": dense, "states": states}
+    return file.function(kind.name, "recurrent", **parts, body=piece_lines(kind.name))
 
 
 def _product(file: File, layer: dict[str, Any], name: str, x: str, gates: Value) -> tuple[str, str]:

@@ -34,3 +34,23 @@ static void @name@(const struct recurrent *g)
                 g->y[t * g->y_step + k] = g->h[k];
     }
 }
+
+//: lstm
+const float add = sigmoid(a[k] + b[k]);
+const float show = sigmoid(a[n + k] + b[n + k]);
+const float kept = sigmoid(a[2 * n + k] + b[2 * n + k]);
+c[k] = kept * c[k] + add * tanhf(a[3 * n + k] + b[3 * n + k]);
+h[k] = show * tanhf(c[k]);
+
+//: gru
+const float kept = sigmoid(a[k] + b[k]);
+const float reset = sigmoid(a[n + k] + b[n + k]);
+const float next = tanhf(a[2 * n + k] + reset * b[2 * n + k]);
+h[k] = next + kept * (h[k] - next);
+
+//: rnn_tanh
+h[k] = tanhf(a[k] + b[k]);
+
+//: rnn_relu
+const float sum = a[k] + b[k];
+h[k] = sum < 0.0f ? 0.0f : sum;
