@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from onesigma.exporters.c.integer_layers import RENDERERS as INTEGERS
 from onesigma.exporters.c.loops import File, render_loop
@@ -45,34 +45,40 @@ def emit(
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
     inputs = {identifier(each): value.size for each, value in graph.inputs.items()}
-    given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
     declared, defined = _class_names(name, class_names)
-    names = {"version": __version__, "NAME": name.upper(), "name": name}
+    shared = {"version": __version__, "NAME": name.upper(), "name": name, **arguments(inputs)}
     header = {
         "size_table": size_table(*sizes).replace("─", "-"),
         "arena": max(1, memory.size),
         "sizes": _input_sizes(graph, name.upper()),
         "class_names": declared,
         "fields": _fields(graph),
-        "inputs": ", ".join(f"const float *{each}" for each in inputs),
     }
     source = {
         "tables": file.table_lines(),
         "class_names": defined,
         "functions": _functions(file, blocks),
-        "given": ", ".join(f"const float *{each}" for each in given),
-        "checks": " || ".join(f"{each} == NULL" for each in given),
         "finite": " && ".join(f"is_finite(in_{each}, {size})" for each, size in inputs.items()),
         "places": [line for _, line in places.values() if line],
         "steps": blocks,
         "ends": _ends(graph),
-        "arguments": ", ".join(given),
     }
     texts = (
-        fill(read_text("model.h"), **names, **header),
-        fill(read_text("model.c"), **names, **source),
+        fill(read_text("model.h"), **shared, **header),
+        fill(read_text("model.c"), **shared, **source),
     )
     return *texts, sizes
+
+
+def arguments(inputs: Iterable[str]) -> dict[str, object]:
+    """The inputs as a function declares them, defines them, checks them and passes them on."""
+    given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
+    return {
+        "inputs": ", ".join(f"const float *{each}" for each in inputs),
+        "given": ", ".join(f"const float *{each}" for each in given),
+        "checks": " || ".join(f"{each} == NULL" for each in given),
+        "arguments": ", ".join(given),
+    }
 
 
 def _class_names(name: str, class_names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from onesigma.exporters.c.emit import identifier
+from onesigma.exporters.c.emit import arguments, identifier
 from onesigma.exporters.c.generator import Generated, generate
 from onesigma.exporters.c.text import fill, read_text
 from onesigma.storage.atomic import replacing
@@ -68,7 +68,6 @@ def _texts(
     """What is filled in to both files; a slot holds an answer, too, of so many words."""
     layouts = _layouts(parts)
     inputs = {identifier(each): size for each, size in parts[0].inputs.items()}
-    given = [f"in_{each}" for each in inputs]
     begins = [
         f"memcpy(state->slots[0].values + {layouts[0][each].start}, in_{identifier(each)}, "
         f"{size} * sizeof(float));"
@@ -85,9 +84,7 @@ def _texts(
         "last": len(parts) - 1,
         "class_names": [f"#define {name}_class_names {name}_0_class_names"] * named,
         "fields": [f"{kind} {_declared(each, size)};" for each, (kind, size) in fields.items()],
-        "inputs": ", ".join(f"const float *{each}" for each in inputs),
-        "given": ", ".join(f"const float *{each}" for each in given),
-        "checks": " || ".join(f"{each} == NULL" for each in given),
+        **arguments(inputs),
         "begins": begins,
         "arena": max(part.arena for part in parts) // 4,
         "structs": [f"struct {name}_{k}_prediction s{k};" for k in range(len(parts))],
