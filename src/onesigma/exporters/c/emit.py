@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from onesigma.exporters.c.integer_layers import RENDERERS as INTEGERS
 from onesigma.exporters.c.loops import File, render_loop
@@ -70,7 +70,7 @@ def emit(
     return *texts, sizes
 
 
-def arguments(inputs: Iterable[str]) -> dict[str, object]:
+def arguments(inputs: Collection[str]) -> dict[str, object]:
     """The inputs as a function declares them, defines them, checks them and passes them on."""
     given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
     return {

@@ -1,11 +1,11 @@
-"""C that is written as C: the files in ``text``, and their pieces, with @names@ to fill in."""
+"""C that is written as C: the files in ``pieces``, with @names@ to fill in."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-_FOLDER = Path(__file__).with_name("text")
+_FOLDER = Path(__file__).with_name("pieces")
 
 
 def read_text(name: str) -> str:
