@@ -312,8 +312,8 @@ def _require_finite(model: nn.Module) -> None:
         if tensor.is_meta:
             raise ModelError(f"{name} is on the meta device, without values: load weights first.")
         # A buffer may hold −∞ on purpose, as a mask.
-        bad = ~torch.isfinite(tensor) if isinstance(tensor, nn.Parameter) else torch.isnan(tensor)
-        if bool(bad.any()):
+        fit = torch.isfinite if isinstance(tensor, nn.Parameter) else lambda x: ~torch.isnan(x)
+        if tensor.is_floating_point() and not bool(fit(tensor).all()):
             raise ModelError(
                 f"{name} holds NaN or infinity: the training diverged or the file is bad."
             )

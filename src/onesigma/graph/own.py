@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +51,13 @@ class OwnNetwork:
             noisy.eval()
             for module in noisy.modules():
                 module.train(isinstance(module, nn.modules.dropout._DropoutNd))
-        return lambda *given: cast(Tensor, _logits(noisy, given, self.ends_in_softmax))
+
+        def answer(*given: Tensor) -> Tensor:
+            logits = _logits(noisy, given, self.ends_in_softmax)
+            assert logits is not None
+            return logits
+
+        return answer
 
 
 def _logits(model: nn.Module, inputs: Sequence[Tensor], ends_in_softmax: bool) -> Tensor | None:

@@ -22,11 +22,12 @@ _RESHAPES = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 # Layers whose weights have the output channels first, and the dim of the channels in the output.
 WEIGHTS_BY_OUTPUT = {
     aten.linear.default: -1,
-    **{
-        op: 1
-        for conv in (aten.conv1d, aten.conv2d, aten.conv3d)
-        for op in (conv.default, conv.padding)
-    },
+    aten.conv1d.default: 1,
+    aten.conv1d.padding: 1,
+    aten.conv2d.default: 1,
+    aten.conv2d.padding: 1,
+    aten.conv3d.default: 1,
+    aten.conv3d.padding: 1,
 }
 
 
