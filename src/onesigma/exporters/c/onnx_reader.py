@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onesigma.errors import ExportError, InputError
-from onesigma.exporters.c.elementwise import ELEMENTWISE
+from onesigma.exporters.c.elementwise import ELEMENTWISE, REDUCTIONS
 from onesigma.exporters.c.integers import read_dequantize, read_quantize
 from onesigma.exporters.c.nodes import (
     Array,
@@ -670,25 +670,18 @@ _SHORT: dict[str, Callable[..., Any]] = {
     "Flatten": lambda b, x, axis=1: b.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])]),
     "Gather": _gather,
     "GlobalAveragePool": lambda b, x: _mean(b, x, range(2, len(x.shape))),
-    "GRU": partial(read_recurrent, "GRU"),
     "GlobalMaxPool": lambda b, x: b.reduce("ReduceMax", x, range(2, len(x.shape))),
     "Identity": lambda b, x: x,
-    "LSTM": partial(read_recurrent, "LSTM"),
-    "LogSoftmax": partial(_softmax, "LogSoftmax"),
-    "Max": partial(_chain, "Max"),
-    "Min": partial(_chain, "Min"),
     "QuantizeLinear": read_quantize,
-    "RNN": partial(read_recurrent, "RNN"),
     "ReduceL2": lambda b, *x, **options: b.elementwise("Sqrt", _sum_square(b, *x, **options)),
-    "ReduceMax": partial(_reduction, "ReduceMax"),
     "ReduceMean": _mean,
-    "ReduceMin": partial(_reduction, "ReduceMin"),
-    "ReduceProd": partial(_reduction, "ReduceProd"),
-    "ReduceSum": partial(_reduction, "ReduceSum"),
     "ReduceSumSquare": _sum_square,
-    "Softmax": partial(_softmax, "Softmax"),
     "Sum": partial(_chain, "Add"),
     "Transpose": lambda b, x, perm=None: x.transpose(perm or range(len(x.shape))[::-1]),
+    **{kind: partial(_chain, kind) for kind in ("Max", "Min")},
+    **{kind: partial(_reduction, kind) for kind in REDUCTIONS},
+    **{kind: partial(_softmax, kind) for kind in ("LogSoftmax", "Softmax")},
+    **{kind: partial(read_recurrent, kind) for kind in ("GRU", "LSTM", "RNN")},
 }
 for _kind, _reader in _SHORT.items():
     reads(_kind)(_reader)
