@@ -28,14 +28,7 @@ import onnx
 from onnx import helper
 
 from onesigma.errors import ExportError, InputError, PackageError, install
-from onesigma.exporters.folding import (
-    Array,
-    attributes,
-    fold,
-    nodes_before,
-    readers,
-    replace_graph,
-)
+from onesigma.exporters.folding import Array, attributes, fold, nodes_before, readers, replace_graph
 from onesigma.runtime.comparison import checking_runtime
 from onesigma.runtime.model import METADATA_KEY
 
