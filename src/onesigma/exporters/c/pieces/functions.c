@@ -1,3 +1,4 @@
+/* Functions that expressions call, in pieces: each after a line "//: name", with @names@ to fill in. */
 //: exp_float
 /* e^x to a relative 2e-7, infinite above 2e38; a third of the instructions of most libraries. */
 static inline float exp_float(float x)

@@ -1,3 +1,4 @@
+/* Layers of 8-bit codes, in pieces: each after a line "//: name", with @names@ to fill in. */
 //: types
 /* Parts of the arena as other types than float. */
 #if defined(__GNUC__)

@@ -1,3 +1,4 @@
+/* Layers of floats, in pieces: each after a line "//: name", with @names@ to fill in. */
 //: lane
 /* One value that goes through a layer: a mean, or a variance, for which weights are squared. */
 struct lane {

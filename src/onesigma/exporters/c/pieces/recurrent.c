@@ -1,3 +1,4 @@
+/* Recurrent layers, in pieces: each after a line "//: name", with @names@ to fill in. */
 //: recurrent_types
 /* A recurrent layer in one direction. */
 struct recurrent {
