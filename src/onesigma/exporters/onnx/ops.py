@@ -402,9 +402,17 @@ def _adaptive_avg_pool(w: Writer, x: Value, size: Sizes) -> str:
 
 @writes(aten.batch_norm.default)
 def _batch_norm(
-    w: Writer, x: Value, weight: Input, bias: Input, mean: Value, var: Value, *options: Any
+    w: Writer,
+    x: Value,
+    weight: Input,
+    bias: Input,
+    mean: Value,
+    var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
 ) -> str:
-    training, _, eps, _ = options
     require(not training, "batch norm in training mode")
 
     def repeat(number: float) -> Value:
@@ -418,9 +426,14 @@ def _batch_norm(
 
 @writes(aten.layer_norm.default)
 def _layer_norm(
-    w: Writer, x: Value, shape: Sizes, weight: Input = None, bias: Input = None, *options: Any
+    w: Writer,
+    x: Value,
+    shape: Sizes,
+    weight: Input = None,
+    bias: Input = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
 ) -> str:
-    eps, *_ = options or (1e-5,)
     require(weight is not None, "layer norm without weights")
     return w.op("LayerNormalization", x, weight, bias, axis=-len(shape), epsilon=eps)
 
