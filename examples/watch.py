@@ -23,8 +23,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import onesigma
 from onesigma import runtime
+from onesigma.lab import checkpoint
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo import checkpoint
 
 recordings = watch.recordings()
 print(len(recordings), recordings[0].signal.shape)  # (instants, channels)

@@ -28,7 +28,8 @@ def _add_demo_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_demo(args: argparse.Namespace) -> None:
-    from onesigma.lab.demo import checkpoint, figures
+    from onesigma.lab import checkpoint
+    from onesigma.lab.demo import figures
     from onesigma.pages.report.write import write
     from onesigma.storage.model_file import save
 
