@@ -69,7 +69,7 @@ def small_splits() -> Splits:
 def test_a_network_is_fitted_compared_and_timed(monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime")
     # What fit does has tests of its own, and takes longer.
-    monkeypatch.setattr(onesigma, "fit", lambda network, x, seed: onesigma.convert(network, x[:4]))
+    monkeypatch.setattr(onesigma, "fit", lambda network, x, **_: onesigma.convert(network, x[:4]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Dropout(0.4), nn.Flatten()]
