@@ -112,7 +112,7 @@ class _Rewriting:
             self.nodes.append(self._other(node))
 
     def _add(self, node: Node, op: str, inputs: Sequence[str], **others: Any) -> None:
-        """One like the node, but for these."""
+        """A copy of the node with these changes."""
         self.nodes.append(replace(node, op=op, inputs=tuple(inputs), **others))
 
     def _new(self, name: str, op: str, *inputs: str, **attributes: int) -> str:
