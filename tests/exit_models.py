@@ -47,7 +47,7 @@ def ready(keep_answer: bool) -> onesigma.Converted:
         nn.functional.cross_entropy(network(x), y).backward()
         optimiser.step()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ROWS": 600, "STEPS": 60, "LONGER": 1, "_REFERENCE": 60}.items():
+        for name, value in {"ROWS": 600, "STEPS": 60, "LONGER": {}, "_REFERENCE": 60}.items():
             patch.setattr(fitting, name, value)
         return onesigma.fit(network.eval(), waves(80)[0], worth=1, keep_answer=keep_answer)
 

@@ -90,7 +90,7 @@ def test_the_same_call_gives_the_same_model():
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_call_goes_on(tmp_path, monkeypatch):
     """Whatever step it was interrupted at, the same call ends in the same model."""
-    monkeypatch.setattr(fitting, "_HOPELESS", float("inf"))  # all forms are tried
+    monkeypatch.setattr(fitting, "LONGER", {2: float("inf")})  # all forms are tried
     whole = onesigma.fit(network(), X[:80], worth=10**6)
     stages = []
 
@@ -313,13 +313,30 @@ def judged(passes: dict[str, float], error: float = 1.0):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("error", "forms"), [(1, 1), (7, 2)])
-def test_a_student_whose_worth_is_uncertain_is_taught_longer(monkeypatch, error, forms):
-    passes = {"distilled": 32, "distilled, taught longer": 31}
-    monkeypatch.setattr(fitting._Course, "judge", judged(passes, error))
+@pytest.mark.parametrize(
+    ("passes", "error", "chosen"),
+    [
+        ([32], 1, 0),  # certainly worth it
+        ([32, 41], 7, 1),  # certainly after twice the time
+        ([32, 34, 31], 7, 1),  # perhaps each time: the one that is worth most
+        ([25, 26, 33], 7, 2),
+    ],
+)
+def test_a_student_whose_worth_is_uncertain_is_taught_longer(monkeypatch, passes, error, chosen):
+    names = ["distilled", *(f"distilled, taught {times}× as long" for times in (2, 4))]
+    given = dict(zip(names, passes, strict=False))
+    monkeypatch.setattr(fitting._Course, "judge", judged(given, error))
     found = onesigma.fit(network(), X[:60])
-    assert len(found.report.candidates) == forms
-    assert found.report.candidates[0].chosen  # worth more than the other
+    assert [each.form for each in found.report.candidates] == names[: len(passes)]
+    assert [each.chosen for each in found.report.candidates].index(True) == chosen
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_student_that_learns_too_slowly_is_not_taught_longer(monkeypatch):
+    given = {"distilled": 11, "distilled, taught 2× as long": 19, "moments": 40}
+    monkeypatch.setattr(fitting._Course, "judge", judged(given))
+    found = onesigma.fit(network(), X[:60])
+    assert [each.form for each in found.report.candidates] == list(given)
 
 
 @pytest.mark.usefixtures("quick")
@@ -365,7 +382,7 @@ def test_particles_are_taken_where_no_student_is_worth_it(monkeypatch, tmp_path)
     ).eval()
     found = onesigma.fit(model, X[:80])
     forms = [each.form for each in found.report.candidates]
-    assert forms == ["distilled", "distilled, taught longer", "2 particles", "4 particles"]
+    assert forms == ["distilled", "distilled, taught 2× as long", "2 particles", "4 particles"]
     assert (found.settings.form, found.settings.particles) == ("particles", 4)
     assert "which is sampling" in str(found.report)
     with torch.no_grad():

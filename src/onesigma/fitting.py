@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,8 +55,8 @@ Scale = float | Sequence[float] | Tensor
 FEWEST = 40
 _MOST, _MOST_JUDGED = 2000, 120  # inputs to learn from, and to judge by; more are left alone
 ROWS, STEPS = 12000, 1500  # to learn from, copies included; steps of learning
-LONGER = 2  # times as many of both, for a student that is not worth it yet
-_HOPELESS = 3  # times as many passes: what a student that is taught longer does not gain
+# Times as many of both, for a student that may not be worth it yet: times as many passes at most.
+LONGER = {2: 3.0, 4: 1.5}
 _CALIBRATED_ON = 200  # inputs, in moments
 _ANSWERS = 8  # of one input, if it has many, teach as much as those of so many inputs
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
@@ -65,7 +66,6 @@ _FEWER_THAN_MOMENTS = 2  # of these take less time than moments
 _ABOUT = 0.8  # of the closest one's passes: what is measured is not more certain than that
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
-_LONGER = "taught longer"
 
 
 @typed
@@ -151,6 +151,21 @@ def fit(
 
 
 @dataclass(frozen=True)
+class _Form:
+    """A form to try.
+
+    Attributes:
+        gain: it is worth at most so many times the passes of the one tried before it.
+        margin: it must be worth it by so many standard errors, because the next costs no more.
+    """
+
+    name: str
+    make: Callable[[], Converted]
+    gain: float = math.inf
+    margin: int = 0
+
+
+@dataclass(frozen=True)
 class _Asked:
     """How the network's output is to be read."""
 
@@ -187,17 +202,18 @@ def _begin(
 
 def _forms(
     model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool
-) -> dict[str, Callable[[], Converted]]:
+) -> list[_Form]:
     """What may be tried, about the cheapest first."""
     taught, plain = ENERGY if keep_answer else DISTILLED, course.plain
-    forms: dict[str, Callable[[], Converted]] = {
-        taught: partial(_taught, plain, course, taught),
-        f"{taught}, {_LONGER}": partial(_taught, plain, course, taught, longer=LONGER),
-    }
-    if not keep_answer:
-        moments = partial(_moments, model, plain, course, asked)
-        forms |= _more_forms(plain, course, moments)
-    return forms
+    teach = partial(_taught, plain, course, taught)
+    forms = [_Form(taught, teach, margin=1)] + [
+        _Form(f"{taught}, taught {times}× as long", partial(teach, longer=times), gain, margin=1)
+        for times, gain in LONGER.items()
+    ]
+    forms[-1] = replace(forms[-1], margin=0)
+    if keep_answer:
+        return forms
+    return forms + _more_forms(plain, course, partial(_moments, model, plain, course, asked))
 
 
 def _scaled(model: nn.Module, unlabelled: Inputs, scaling: tuple[Scale, Scale]) -> nn.Module:
@@ -215,16 +231,16 @@ def _named(made: Converted, class_names: Sequence[str], classes: int) -> Convert
 
 def _more_forms(
     plain: Converted, course: _Course, moments: Callable[[], Converted]
-) -> dict[str, Callable[[], Converted]]:
+) -> list[_Form]:
     """Those that take several times as long as the network, about the cheapest first."""
     rows_of_classes = plain.settings.task == "classification" and course.places.chosen is None
     counts = _ROWS_EACH if rows_of_classes and needs_particles(plain.source) else ()
-    forms: dict[str, Callable[[], Converted]] = {
-        f"{count} {PARTICLES}": partial(_taught, plain, course, PARTICLES, particles=count)
+    forms = [
+        _Form(f"{count} {PARTICLES}", partial(_taught, plain, course, PARTICLES, particles=count))
         for count in counts
-    }
-    few = [*forms.items()][:_FEWER_THAN_MOMENTS]
-    return dict(few) | {MOMENTS: moments} | forms
+    ]
+    forms.insert(_FEWER_THAN_MOMENTS, _Form(MOMENTS, moments))
+    return forms
 
 
 def _moments(model: nn.Module, plain: Converted, course: _Course, asked: _Asked) -> Converted:
@@ -237,27 +253,23 @@ def _moments(model: nn.Module, plain: Converted, course: _Course, asked: _Asked)
 
 
 def _try_in_turn(
-    forms: dict[str, Callable[[], Converted]], course: _Course, worth: int, budget: float | None
+    forms: Sequence[_Form], course: _Course, worth: int, budget: float | None
 ) -> Converted:
-    """The forms, the cheapest first, until one is worth it.
-
-    The first must be so by a standard error, because to teach it longer costs nothing later.
-    """
+    """The forms, the cheapest first, until one is worth it."""
     tried, refusals = list[tuple[Candidate, Converted]](), list[str]()
-    for name, make in forms.items():
-        if name.endswith(_LONGER) and tried and tried[-1][0].worst.passes < worth / _HOPELESS:
+    for form in forms:
+        if tried and form.gain * tried[-1][0].worst.passes < worth:
             continue
         try:
-            made = course.stages.model(name, make)
+            made = course.stages.model(form.name, form.make)
             made.own = made.own or course.plain.own
         except (UnsupportedOp, NoRandomness) as refusal:  # only moments need rules
-            refusals.append(f"{name}: {refusal}")
+            refusals.append(f"{form.name}: {refusal}")
             continue
-        candidate = course.judge(name, made)
+        candidate = course.judge(form.name, made)
         if budget is None or candidate.cost <= budget:
             tried.append((candidate, made))
-            margin = 1 if name == next(iter(forms)) else 0
-            if any(each.is_worth(worth, margin) for each, _ in tried):
+            if any(each.is_worth(worth, form.margin) for each, _ in tried):
                 break
     return _chosen(tried, worth, budget, refusals)
 

@@ -60,7 +60,7 @@ LABELLED = ["--labelled", "r.csv", "y.csv", "--groups", "g.csv", "--class-names"
 def hurried() -> Iterator[None]:
     """A form that is not good, but made in a second."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ROWS": 400, "STEPS": 20, "LONGER": 1}.items():
+        for name, value in {"ROWS": 400, "STEPS": 20, "LONGER": {}}.items():
             patch.setattr(fitting, name, value)
         yield
 

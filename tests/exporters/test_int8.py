@@ -47,7 +47,7 @@ class Small(nn.Module):
 @cache
 def ready(**options) -> onesigma.Converted:
     torch.manual_seed(0)
-    short = {"ROWS": 300, "STEPS": 20, "LONGER": 1, "_MOST_JUDGED": 10, "_REFERENCE": 60}
+    short = {"ROWS": 300, "STEPS": 20, "LONGER": {}, "_MOST_JUDGED": 10, "_REFERENCE": 60}
     with patch.multiple(fitting, **short, _more_forms=lambda *_: {}):
         return onesigma.fit(Small().eval(), X, worth=1, **options)
 
