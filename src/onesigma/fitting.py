@@ -200,9 +200,7 @@ def _begin(
     return _Course(plain, inputs, kinds, seed, stages, progress)
 
 
-def _forms(
-    model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool
-) -> list[_Form]:
+def _forms(model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool) -> list[_Form]:
     """What may be tried, about the cheapest first."""
     taught, plain = ENERGY if keep_answer else DISTILLED, course.plain
     teach = partial(_taught, plain, course, taught)
@@ -229,9 +227,7 @@ def _named(made: Converted, class_names: Sequence[str], classes: int) -> Convert
     return made.with_changes(settings=settings)
 
 
-def _more_forms(
-    plain: Converted, course: _Course, moments: Callable[[], Converted]
-) -> list[_Form]:
+def _more_forms(plain: Converted, course: _Course, moments: Callable[[], Converted]) -> list[_Form]:
     """Those that take several times as long as the network, about the cheapest first."""
     rows_of_classes = plain.settings.task == "classification" and course.places.chosen is None
     counts = _ROWS_EACH if rows_of_classes and needs_particles(plain.source) else ()

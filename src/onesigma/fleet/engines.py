@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from onesigma.errors import PackageError, install
 from onesigma.fleet.job import Job, Outcome
 from onesigma.fleet.places import Part
-from onesigma.tables.files import import_pyarrow
+from onesigma.tables.arrow import import_pyarrow
 
 Run: TypeAlias = Callable[[Job, Sequence[Part], int], Iterator[Outcome]]
 

@@ -24,7 +24,8 @@ from onesigma.fleet.scorer import Scorer
 from onesigma.runtime.model import Prediction
 from onesigma.runtime.reference import Reference
 from onesigma.tables.answers import Table
-from onesigma.tables.files import Array, import_pyarrow
+from onesigma.tables.arrow import import_pyarrow, to_arrow
+from onesigma.tables.files import Array
 from onesigma.tables.windows import Scaling, rebatch, to_samples
 
 KEY = "onesigma.fleet"  # of the recording's number, and of a table's metadata
@@ -256,22 +257,20 @@ def _join(tables: Sequence[Table]) -> Table:
 
 
 def _to_arrow(pyarrow: Any, table: Table, reader: Reader) -> Any:
-    keys = [recording.key for recording in reader.recordings]
+    """The keys in place of their numbers, the rest as it is."""
     columns = {}
     for name, kind in reader.key_types.items():
-        texts = [key[reader.layout.group_by.index(name)] for key in keys]
-        values = pyarrow.array(
-            [text if text or kind == "string" else None for text in texts], "string"
-        )
-        columns[name] = values.cast(kind).take(pyarrow.array(table[KEY]))
-    start = pyarrow.array(table[START])
+        place = reader.layout.group_by.index(name)
+        texts = [recording.key[place] for recording in reader.recordings]
+        if kind == "string" or all(texts):
+            values = to_arrow(np.array(texts, object))
+        else:  # rows without a number
+            values = pyarrow.array([text or None for text in texts], "string")
+        columns[name] = values.cast(kind).take(to_arrow(table[KEY]))
+    start = to_arrow(table[START])
     columns[START] = start if reader.time_type is None else start.cast(reader.time_type)
     answers = {name: column for name, column in table.items() if name not in (KEY, START)}
-    return pyarrow.table(columns | {name: _column(pyarrow, each) for name, each in answers.items()})
-
-
-def _column(pyarrow: Any, column: npt.NDArray[Any]) -> Any:
-    return pyarrow.array(column, "string" if column.dtype == object else None)
+    return pyarrow.table(columns | {name: to_arrow(column) for name, column in answers.items()})
 
 
 def _find_drift(own: Table, reference: Reference, every: int) -> tuple[int | None, int | None]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from onesigma.errors import DataError, InputError
 from onesigma.storage.atomic import replacing
-from onesigma.tables.files import import_pyarrow
+from onesigma.tables.arrow import import_pyarrow
 
 FILE, FOLDER = "file", "folder"
 _PATTERN = re.compile(r"[*?\[]")

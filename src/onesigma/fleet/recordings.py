@@ -13,7 +13,8 @@ import numpy.typing as npt
 from onesigma.errors import DataError, InputError
 from onesigma.fleet.places import Part
 from onesigma.fleet.scorer import to_numbers
-from onesigma.tables.files import Array, import_pyarrow
+from onesigma.tables.arrow import import_pyarrow, to_numpy
+from onesigma.tables.files import Array
 from onesigma.tables.windows import slide
 
 Times = npt.NDArray[np.float64]
@@ -204,7 +205,7 @@ class Reader:
 
     def _split(self, pyarrow: Any, batch: Any, file: str) -> Iterator[tuple[Array, Places]]:
         """The rows of each key, as they follow each other."""
-        columns = [batch.column(name).to_numpy(False) for name in self.layout.columns]
+        columns = [to_numpy(batch.column(name)) for name in self.layout.columns]
         rows = Rows([to_numbers(column) for column in columns], self._times(pyarrow, batch, file))
         for key, places in self._by_key(pyarrow, batch):
             number = self._known.setdefault(key, len(self._known))
@@ -223,7 +224,10 @@ class Reader:
                 column = column.dictionary_encode()
             column = column.cast(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
             words.append([*column.dictionary.to_pylist(), ""])  # the last is for rows without a key
-            codes.append(column.indices.fill_null(len(words[-1]) - 1).to_numpy())
+            places = column.indices
+            codes.append(
+                to_numpy(places.fill_null(len(words[-1]) - 1) if places.null_count else places)
+            )
         groups: list[npt.NDArray[np.intp] | None] = [None] if batch.num_rows else []
         if any(column.min() < column.max() for column in codes if len(column)):
             order = np.lexsort(codes[::-1])
@@ -244,7 +248,7 @@ class Reader:
             raise DataError(f"{file}: the time of {column.null_count} rows is missing.")
         if pyarrow.types.is_timestamp(column.type):
             column = column.cast(pyarrow.int64())
-        when: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        when = to_numpy(column)
         # Differences of small or unsigned numbers would not fit in their type.
         return when.astype(np.float64 if when.dtype.kind == "f" else np.int64, copy=False)
 

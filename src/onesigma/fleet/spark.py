@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onesigma.fleet.scorer import Scorer
-from onesigma.tables.files import import_pyarrow
+from onesigma.tables.arrow import import_pyarrow, to_arrow, to_numpy
 
 
 class SparkScorer:
@@ -23,10 +23,10 @@ class SparkScorer:
         for batch in batches:
             columns = {name: batch.column(name) for name in batch.schema.names}
             wanted = {*self.scorer.channels, *(self.scorer.keep or columns)}
-            given = {k: c.to_numpy(zero_copy_only=False) for k, c in columns.items() if k in wanted}
+            given = {k: to_numpy(column) for k, column in columns.items() if k in wanted}
             answers = self.scorer(given)
             # What passes through does not go by way of numpy, which knows fewer types.
-            made = {k: columns[k] if k in columns else pyarrow.array(answers[k]) for k in answers}
+            made = {k: columns[k] if k in columns else to_arrow(answers[k]) for k in answers}
             yield pyarrow.RecordBatch.from_pydict(made)
 
     def schema(self, frame: Any) -> Any:

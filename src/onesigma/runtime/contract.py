@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -85,32 +86,44 @@ class Contract:
         odd = np.flatnonzero(~((sizes.max(1) <= 1) & (np.asarray(answer.novelty) >= NOVEL)))
         words = [""] * len(places)
         # For all at once: a recording may hold millions of odd inputs.
-        worst, size = sizes[odd].argmax(1).tolist(), sizes[odd].max(1).tolist()
-        values: list[list[list[float]]] = self.values(places[odd]).tolist()
-        for i, row, place, most in zip(odd.tolist(), values, worst, size, strict=True):
-            known = math.isfinite(most)
-            words[i] = self._sentence(row, place, most > 1, figures) if known else _NOT_A_NUMBER
+        worst, size = sizes[odd].argmax(1), sizes[odd].max(1).tolist()
+        values = self.values(places[odd])
+        oddest = values.reshape(len(odd), sizes.shape[1])[np.arange(len(odd)), worst].tolist()
+        for i, row, place, value, most in zip(odd, values, worst, oddest, size, strict=True):
+            if not math.isfinite(most):
+                words[i] = _NOT_A_NUMBER
+                continue
+            words[i] = self._sentence(place, value if figures else None)
+            if most > 1 and (guess := self._guess(place, row.tolist())):
+                words[i] += f": {guess}?"
         return words
 
-    def _sentence(
-        self, values: Sequence[Sequence[float]], worst: int, broken: bool, figures: bool
-    ) -> str:
-        """``worst`` is the place of the oddest value, ``broken`` whether it breaks its bounds."""
-        statistic, channel = divmod(worst, len(self.channels))
-        name = self.statistics[statistic]
-        low, high = self.low[name][channel], self.high[name][channel]
-        unit = f" {self.units[channel]}" if self.units else ""
-        guess = self._guess(name, channel, values) if broken else ""
+    def _sentence(self, place: int, value: float | None) -> str:
+        """Which channel, and its value if it is given; ``place`` counts statistics × channels."""
+        name, channel = self._names[place]
         words = f"channel {self.channels[channel]}: {name}"
-        if figures:
-            value = values[statistic][channel]
-            # Near 0 a logarithm is limited, so that a smaller value looks like this one.
-            limit = "≤ " if name != MEAN and value < low else ""
-            words += f" {limit}{_round(value)}{unit}, known {_round(low)} … {_round(high)}"
-        return f"{words}: {guess}?" if guess else words
+        if value is None:
+            return words
+        unit = f" {self.units[channel]}" if self.units else ""
+        # Near 0 a logarithm is limited, so that a smaller value looks like this one.
+        limit = "≤ " if name != MEAN and value < self.low[name][channel] else ""
+        return f"{words} {limit}{_round(value)}{unit}, known {self._known[place]}"
 
-    def _guess(self, name: str, channel: int, values: Sequence[Sequence[float]]) -> str:
+    @cached_property
+    def _names(self) -> list[tuple[str, int]]:
+        """The statistic and the channel at each place."""
+        return [(name, channel) for name in self.low for channel in range(len(self.channels))]
+
+    @cached_property
+    def _known(self) -> list[str]:
+        bounds = [
+            (self.low[name][channel], self.high[name][channel]) for name, channel in self._names
+        ]
+        return [f"{_round(low)} … {_round(high)}" for low, high in bounds]
+
+    def _guess(self, place: int, values: Sequence[Sequence[float]]) -> str:
         """What may have happened; "" if nothing common fits."""
+        name, channel = self._names[place]
         value = values[self.statistics.index(name)][channel]
         low, high = self.low[name][channel], self.high[name][channel]
         if name != MEAN and value < low:

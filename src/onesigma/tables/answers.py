@@ -16,7 +16,8 @@ from onesigma.errors import InputError, ModelError
 from onesigma.runtime import Prediction
 from onesigma.runtime.contract import Contract
 from onesigma.storage.atomic import replacing
-from onesigma.tables.files import import_pyarrow, is_number
+from onesigma.tables.arrow import import_pyarrow
+from onesigma.tables.files import is_number
 from onesigma.text_table import printable
 
 Table: TypeAlias = dict[str, npt.NDArray[Any]]  # one-dimensional, by column

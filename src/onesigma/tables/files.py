@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import tokenize
 import wave
@@ -12,14 +11,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.errors import DataError, PackageError, install
+from onesigma.errors import DataError
+from onesigma.tables.arrow import import_pyarrow, to_numpy
 
 Array: TypeAlias = npt.NDArray[np.float32]
 Columns: TypeAlias = Sequence[str | int] | None
@@ -300,21 +299,6 @@ def _to_finite(
     )
 
 
-def import_pyarrow() -> tuple[Any, Any]:
-    """pyarrow, and its part for Parquet.
-
-    Raises:
-        PackageError: it is not installed.
-    """
-    # Its allocator gives memory back after 10 ms. While a network runs that is often, and reading a
-    # batch then took five times as long on a virtual machine, to have the same pages again.
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError as error:
-        raise PackageError(f"Parquet files need pyarrow: {install('predict')}") from error
-
-
 def _read_parquet(path: Path, columns: Columns) -> Iterator[Array]:
     pyarrow, parquet = import_pyarrow()
     try:
@@ -325,7 +309,7 @@ def _read_parquet(path: Path, columns: Columns) -> Iterator[Array]:
             _require_numbers(pyarrow.types, schema, names, path.name)
             unique = list(dict.fromkeys(names))
             for batch in file.iter_batches(_rows_at_once(len(names)), columns=unique):
-                table = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+                table = [to_numpy(batch.column(name)) for name in names]
                 piece = np.stack(table, axis=1)
                 yield _to_finite(piece, path.name, start, names)
                 start += len(piece)

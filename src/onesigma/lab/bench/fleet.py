@@ -47,7 +47,8 @@ from onesigma.fleet import scorer
 from onesigma.fleet.scorer import BATCH
 from onesigma.lab.deployed_networks import ecg_resnet, tcn
 from onesigma.storage.atomic import replacing
-from onesigma.tables.files import Array, import_pyarrow
+from onesigma.tables.arrow import import_pyarrow
+from onesigma.tables.files import Array
 from onesigma.text_table import text_table
 
 CHANNELS = tuple(f"c{k}" for k in range(6))
