@@ -12,8 +12,8 @@ Real recordings of a smartwatch and the network of the demo; it needs
 import torch
 
 import onesigma
+from onesigma.lab import checkpoint
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo import checkpoint
 
 RISK = 0.05
 

@@ -16,9 +16,9 @@ from torch import Tensor
 import onesigma
 from onesigma import metrics
 from onesigma.baselines.backbone import backbone
+from onesigma.lab import checkpoint
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk, white_noise
-from onesigma.lab.demo import checkpoint
 from onesigma.text_table import text_table
 
 FALSE_ALARMS = 0.05

@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import onesigma
 from onesigma import fitting
+from onesigma.calibration import exam
 from onesigma.report import Candidate
 
 aten = torch.ops.aten
@@ -72,8 +73,9 @@ def fitted(name: str) -> tuple[nn.Module, onesigma.Converted]:
     """The model, and what a very short fit makes of it; shared, so do not change them."""
     model = build(name)
     with pytest.MonkeyPatch.context() as patch:
-        for constant, value in {"ROWS": 100, "STEPS": 10, "_REFERENCE": 12, "_FEW": 4}.items():
+        for constant, value in {"ROWS": 100, "STEPS": 10, "_REFERENCE": 12}.items():
             patch.setattr(fitting, constant, value)
+        patch.setattr(exam, "_FEW", 4)
         patch.setattr(fitting, "cost_of", lambda *_: 1.0)
         patch.setattr(Candidate, "is_worth", lambda *_: True)  # the first form will do
         return model, onesigma.fit(model, inputs_for(name, 60), **options(name))

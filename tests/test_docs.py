@@ -60,8 +60,11 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+# The tutorial has the code of a notebook, which tests/examples runs.
 WITH_CODE = [
-    page for page in PAGES if {"python", "sh"} & {language for language, _ in blocks(page)}
+    page
+    for page in PAGES
+    if {"python", "sh"} & {language for language, _ in blocks(page)} and page.stem != "tutorial"
 ]
 
 

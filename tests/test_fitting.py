@@ -13,7 +13,8 @@ from torch import nn
 
 import onesigma
 from onesigma import fitting
-from onesigma.fitting import CLEAN, divergences
+from onesigma.calibration.exam import divergences
+from onesigma.fitting import CLEAN
 from onesigma.report import Candidate, Closeness, Report
 
 
@@ -255,7 +256,7 @@ class ByHand(Recurrent):
 @pytest.mark.usefixtures("quick")
 def test_an_audit_hears_noise_that_no_graph_shows(monkeypatch):
     """The output is compared with the network itself."""
-    monkeypatch.setattr(Candidate, "is_worth", lambda *_: True)
+    monkeypatch.setattr(fitting._Course, "judge", judged({"distilled": 40}))
     model = ByHand().eval()
     found = onesigma.fit(model, X[:60])
     assert not found.report.sites
@@ -284,6 +285,7 @@ def test_where_nothing_is_worth_it_that_is_said():
         ([13, 25, 20, 29], 1),  # nearly as close, and cheaper
         ([24, 26, 20, 29], 1),  # of two that take the same the closer
         ([24, 26, 31, 29], 2),  # what is worth it comes first
+        ([31, 45, 60, 90], 1),  # as it was best taught
     ],
 )
 def test_if_nothing_is_worth_it_the_closest_is_returned(passes, chosen):
@@ -300,7 +302,26 @@ def test_if_nothing_is_worth_it_the_closest_is_returned(passes, chosen):
     found, report = fitting._chosen(tried, 30, None, [])
     assert found is tried[chosen][1]
     assert [each.chosen for each in report.candidates] == [i == chosen for i in range(4)]
-    assert ("WARNING" in str(report.notes)) is (chosen != 2)
+    assert ("WARNING" in str(report.notes)) is (max(passes) < 30)
+
+
+def judged(passes: dict[str, float], error: float = 1.0):
+    """A judge to whom each form is worth what is given, others 12 passes."""
+
+    def judge(course, name, made):
+        return Candidate(name, 1.0, (Closeness("clean", 0.1, passes.get(name, 12), error, 1.0),))
+
+    return judge
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("error", "forms"), [(1, 1), (7, 2)])
+def test_a_student_whose_worth_is_uncertain_is_taught_longer(monkeypatch, error, forms):
+    passes = {"distilled": 32, "distilled, taught longer": 31}
+    monkeypatch.setattr(fitting._Course, "judge", judged(passes, error))
+    found = onesigma.fit(network(), X[:60])
+    assert len(found.report.candidates) == forms
+    assert found.report.candidates[0].chosen  # worth more than the other
 
 
 @pytest.mark.usefixtures("quick")
@@ -338,7 +359,7 @@ def test_refusals(change, words):
 @pytest.mark.usefixtures("quick")
 def test_particles_are_taken_where_no_student_is_worth_it(monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(Candidate, "is_worth", lambda self, _: self.form == "4 particles")
+    monkeypatch.setattr(fitting._Course, "judge", judged({"4 particles": 40}))
     torch.manual_seed(6)
     model = nn.Sequential(
         *(nn.Conv1d(4, 8, 5), nn.ReLU(), nn.Dropout(0.3), nn.Conv1d(8, 8, 5), nn.ReLU()),

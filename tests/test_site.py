@@ -60,7 +60,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_pages_from_elsewhere_keep_their_links(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
-    assert 'href="fit.html#measured"' in text  # docs/fit.md#measured in the README
+    assert 'href="deployed.html#where-it-falls-short"' in text  # docs/deployed.md#… in the README
     assert 'href="rules.html"' in text  # src/onesigma/rules/README.md
     assert 'href="src/' not in text  # not part of the site
 

@@ -18,10 +18,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 TOOL = runpy.run_path(str(ROOT / "tools" / "sbom.py"))
 PINS = TOOL["pins"]((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-LOCK, ENGINES_LOCK = (
-    (ROOT / f"{name}.lock").read_text(encoding="utf-8") for name in ("requirements", "engines")
-)
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+LOCKS = ("requirements", "dev", "engines")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
 # Not in the lock: torch has another build for every platform, `make setup` does not use the others.
 UNLOCKED = {"torch", "nvidia-ml-py", "openvino", "openvino-telemetry"}
 EXTRAS = ("demo", "dev", "docs", "keras", "onnx", "predict", "ray", "reproduce", "spark")
@@ -29,13 +27,18 @@ LOCKED = re.compile(r"([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)
 
 
 def test_the_lock_has_every_pin_with_hashes_and_nothing_else():
-    engines = set(re.search(r"ENGINES := (.*)", MAKEFILE)[1].split())
-    for lock, names in ((LOCK, PINS.keys() - engines - UNLOCKED), (ENGINES_LOCK, engines)):
+    demo, engines = (
+        set(re.search(rf"{name} := (.*)", MAKEFILE)[1].split())
+        for name in ("DEMO_NEEDS", "ENGINES")
+    )
+    every = (demo, PINS.keys() - demo - engines - UNLOCKED, engines)
+    for file, names in zip(LOCKS, every, strict=True):
+        lock = (ROOT / f"{file}.lock").read_text(encoding="utf-8")
+        assert f"--require-hashes --no-deps -r {file}.lock" in MAKEFILE
         assert not LOCKED.sub("", lock), "a line that is no pin with hashes: run make lock"
         locked = {name: version for name, version, _ in LOCKED.findall(lock)}
         assert locked == {name: PINS[name] for name in names}, "run make lock"
     assert set(re.search(r"UNLOCKED := (.*)", MAKEFILE)[1].split()) == UNLOCKED
-    assert "--require-hashes --no-deps -r requirements.lock" in MAKEFILE
 
 
 def test_what_the_project_asks_for_is_pinned():

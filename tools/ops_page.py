@@ -23,11 +23,12 @@ HEAD = """\
 
 What `convert` can carry uncertainty through, by the names that PyTorch's exported graphs use:
 `nn.Conv1d` and `F.conv1d` are both `conv1d`. {rules} ops have a rule. An op that no dropout reaches
-needs none and is computed as before. `convert` names all that it cannot convert at once, with the
-line of your code; [adding a rule](../src/onesigma/rules/README.md) takes a few lines.
+needs none. `convert` names all ops that it cannot convert at once, with the line of your code. To
+[add a rule](../src/onesigma/rules/README.md) takes a few lines. `fit` needs no rules for its
+[students](forms.md).
 
-*Exact* is about mean and variance. `converted.report` says at every op of your network whether what
-it takes holds there, and `onesigma.audit` what it costs where it does not.
+*Exact* is about mean and variance. `converted.report` says at every op of your network whether its
+assumption holds, and `onesigma.audit` says how much is lost where it does not.
 """
 # In the order of the page. A family without a line here is an error, not a gap.
 FAMILIES = {

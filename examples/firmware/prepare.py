@@ -16,10 +16,10 @@ from torch import Tensor
 import onesigma
 from onesigma.exporters.c import BOARD
 from onesigma.exporters.c.elementwise import literal
+from onesigma.lab import checkpoint
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.datasets.split import Splits
-from onesigma.lab.demo import checkpoint
 
 RISK = 0.05  # of all windows, at most this share is to be acted on and answered wrongly
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import onesigma
 from onesigma.exporters.c import BOARD
+from onesigma.lab import checkpoint
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.split import Splits
-from onesigma.lab.demo import checkpoint
 
 EACH = 2  # windows for each exit
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from onesigma.text_table import text_table
 
@@ -60,6 +61,15 @@ class Answer(Generic[Array]):
         names = [each.name for each in fields(self) if each.name != "class_dim"]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
+    def each(self, new: Callable[[Array], Array]) -> Self:
+        """The same with ``new`` of all that it holds."""
+        held = {name: new(value) for name, value in self.arrays().items()}
+        return type(self)(**held, class_dim=self.class_dim)
+
+    def take(self, rows: Any) -> Self:
+        """Some of the inputs: a mask, their numbers, or a slice."""
+        return self.each(lambda value: value[rows])  # type: ignore[index]
+
     def __repr__(self) -> str:
         """Short, in place of every number: the first inputs, and how many more there are."""
         names = ("label", "confidence", "entropy", "epistemic", "novelty", "act")
@@ -105,6 +115,11 @@ class Answer(Generic[Array]):
         if self.contract is None:
             raise AttributeError("The model has no input contract: make it with onesigma.fit.")
         return self.contract
+
+    @property
+    def label(self) -> Array:
+        """The most probable class."""
+        return self._probabilities().argmax(self.class_dim)  # type: ignore[attr-defined, no-any-return]
 
     def _probabilities(self) -> Array:
         if self.probs is None:

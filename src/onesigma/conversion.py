@@ -30,7 +30,7 @@ from onesigma.report import Report, make_report, plain_report
 from onesigma.rules import RULES, RuleTable
 from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
-from onesigma.rules.forms import DROPOUTS, rules_for
+from onesigma.rules.dropout import DROPOUTS, rules_for
 from onesigma.rules.table import INDEPENDENT, SEPARATE
 from onesigma.values.gaussian import Gaussian, Value, mapped
 
@@ -83,8 +83,8 @@ def convert(
         UnsupportedOp: ops without a rule; the message lists them all with their source lines.
         NoRandomness: no dropout reaches the output and there is no ``input_std``.
     """
-    _require_one_of("task", task, TASKS)
-    _require_one_of("dropout", dropout, DROPOUTS)
+    require_one_of("task", task, TASKS)
+    require_one_of("dropout", dropout, DROPOUTS)
     has_prior = input_std is not None
     prepared = prepare(
         as_module(model), example_input, task, class_dim, prior=has_prior, output=output
@@ -105,6 +105,16 @@ def convert(
     if covariance:
         settings = with_covariance(settings, source)
     return assemble(source, prepared.examples, report, settings, prior, prepared.own)
+
+
+def as_captured(
+    model: nn.Module, examples: Inputs, task: str, class_dim: int | None, output: str | int | None
+) -> Converted:
+    """The network as it is; what is missing is its uncertainty. It needs no rules."""
+    prepared = prepare(as_module(model), examples, task, class_dim, output=output)
+    settings = Settings(task, draws=0, sampling="", dropout="inverted", **describe_inputs(prepared))
+    report = plain_report(prepared.graph, prepared.notes)
+    return Converted(prepared.graph, prepared.graph, report, settings, None, prepared.own).eval()
 
 
 def _with_particles(
@@ -239,7 +249,7 @@ class _Propagated(nn.Module):
         return head.classify(logits, self.get_buffer("draws"), dim)
 
 
-def _require_one_of(name: str, value: str, choices: Iterable[str]) -> None:
+def require_one_of(name: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
         raise InputError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}.")
 

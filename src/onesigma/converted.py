@@ -26,7 +26,7 @@ from onesigma.rules.corrections import (
     decode_corrections,
     encode_corrections,
 )
-from onesigma.rules.forms import rules_for
+from onesigma.rules.dropout import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.runtime.contract import Contract
 from onesigma.runtime.reference import ABSTAINED, Reference
@@ -40,6 +40,10 @@ Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 MOMENTS, DISTILLED, ENERGY, PARTICLES = "moments", "distilled", "energy", "particles"
 # Settings that older files have, and the one value of each that is left.
 _RETIRED = {"mean": "matched", "variance": "full", "shift": None}
+# Settings that say themselves how they are written.
+_PARTS: dict[str, Any] = {
+    "abstain": AbstainRule, "interval": Interval, "contract": Contract, "reference": Reference
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,14 +99,11 @@ class Settings:
         return tuple(getattr(torch, name) for name in self.input_dtypes)
 
     def to_dict(self) -> dict[str, Any]:
-        parts = ("abstain", "interval", "contract", "reference")
-        without = replace(
-            self, corrections={}, abstain=None, interval=None, contract=None, reference=None
-        )
-        found = {name: getattr(self, name) for name in parts}
-        return asdict(without) | {
+        without: dict[str, Any] = dict.fromkeys(_PARTS)
+        found = {name: getattr(self, name) for name in _PARTS}
+        return asdict(replace(self, corrections={}, **without)) | {
             "corrections": encode_corrections(self.corrections),
-            **{name: None if part is None else part.to_dict() for name, part in found.items()},
+            **{name: part and part.to_dict() for name, part in found.items()},
         }
 
     @classmethod
@@ -113,20 +114,17 @@ class Settings:
                     f"it was converted with {name}={content[name]!r}, which was removed: make it "
                     "anew of the original model, with onesigma.fit"
                 )
-        names = ("temperature", "abstain", "interval", "contract", "reference")
-        heat, rule, between, terms, usual = (content.get(name) for name in names)
+        heat, parts = content.get("temperature"), {name: content.get(name) for name in _PARTS}
         values: dict[str, Any] = {
             "input_shapes": tuple(tuple(shape) for shape in content["input_shapes"]),
             "input_dtypes": tuple(content["input_dtypes"]),
             "input_names": tuple(content.get("input_names", ())),
             "corrections": decode_corrections(content["corrections"]),
             "temperature": None if heat is None else Temperature(**heat),
-            "abstain": None if rule is None else AbstainRule.from_dict(rule),
-            "interval": None if between is None else Interval.from_dict(between),
-            "contract": None if terms is None else Contract.from_dict(terms),
             "class_names": tuple(content.get("class_names") or ()),
-            "reference": None if usual is None else Reference.from_dict(usual),
         }
+        for name, part in parts.items():
+            values[name] = None if part is None else _PARTS[name].from_dict(part)
         known = {name: value for name, value in content.items() if name not in _RETIRED}
         return cls(**{**known, **values})
 
@@ -195,9 +193,7 @@ class Converted(nn.Module):
         filled = count if settings.dynamic_batch else -(-count // size) * size
         rows = torch.arange(filled).clamp(max=count - 1)  # the last one again, and cut off below
         parts = [self(*(x[part] for x in tensors)).detach() for part in torch.split(rows, size)]
-        said = Prediction.cat(parts).arrays()
-        whole = {name: values[:count] for name, values in said.items()}
-        return Prediction(**whole, class_dim=settings.class_dim)
+        return Prediction.cat(parts).take(slice(count))
 
     def _as_tensor(self, x: Any) -> Tensor:
         """On the model's device and, because numpy's numbers are float64, in its precision."""

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from onesigma.arguments import typed
-from onesigma.baselines.backbone import check_task, original_of
 from onesigma.calibration.choice import calibrate
 from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
 from onesigma.calibration.distillation import (
@@ -28,11 +27,12 @@ from onesigma.calibration.distillation import (
     fit_particles,
     needs_particles,
 )
+from onesigma.calibration.exam import Exam
 from onesigma.calibration.guarding import Channels, add_guard, with_reference
 from onesigma.calibration.labelled import Labelled, learn_from_labels
 from onesigma.calibration.observation import Progress, silent
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
-from onesigma.conversion import convert, describe_inputs
+from onesigma.conversion import TASKS, as_captured, convert, require_one_of
 from onesigma.converted import (
     DISTILLED,
     ENERGY,
@@ -40,15 +40,13 @@ from onesigma.converted import (
     PARTICLES,
     Converted,
     Inputs,
-    Settings,
 )
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.forms.places import Places
 from onesigma.graph.capture import as_graph
-from onesigma.graph.prepare import prepare
 from onesigma.graph.wrap import Scaled
 from onesigma.importers.keras import as_module
-from onesigma.report import SILENT, Candidate, Closeness, plain_report
+from onesigma.report import SILENT, Candidate
 from onesigma.storage.stages import Stages
 from onesigma.version import __version__
 
@@ -61,9 +59,7 @@ _HOPELESS = 3  # times as many passes: what a student that is taught longer does
 _CALIBRATED_ON = 200  # inputs, in moments
 _ANSWERS = 8  # of one input, if it has many, teach as much as those of so many inputs
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
-# Passes to compare with. A few of them, held against the others, tell how
-# close a few passes come: the distance falls as 1 / passes, so that those of any number follow.
-_REFERENCE, _FEW = 120, 30
+_REFERENCE = 120  # passes to compare with
 _ROWS_EACH = (2, 4, 8, 16)  # particles, until they are worth it
 _FEWER_THAN_MOMENTS = 2  # of these take less time than moments
 _ABOUT = 0.8  # of the closest one's passes: what is measured is not more certain than that
@@ -180,7 +176,7 @@ def _begin(
     progress: Progress,
 ) -> _Course:
     """Capture the network, check the inputs, and ask Monte Carlo about those to judge by."""
-    check_task(asked.task)
+    require_one_of("task", asked.task, TASKS)
     plain = _plain(model, _first(unlabelled, 4), asked)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
@@ -243,7 +239,10 @@ def _moments(model: nn.Module, plain: Converted, course: _Course, asked: _Asked)
 def _try_in_turn(
     forms: dict[str, Callable[[], Converted]], course: _Course, worth: int, budget: float | None
 ) -> Converted:
-    """The forms, the cheapest first, until one is worth it."""
+    """The forms, the cheapest first, until one is worth it.
+
+    The first must be so by a standard error, because to teach it longer costs nothing later.
+    """
     tried, refusals = list[tuple[Candidate, Converted]](), list[str]()
     for name, make in forms.items():
         if name.endswith(_LONGER) and tried and tried[-1][0].worst.passes < worth / _HOPELESS:
@@ -257,7 +256,8 @@ def _try_in_turn(
         candidate = course.judge(name, made)
         if budget is None or candidate.cost <= budget:
             tried.append((candidate, made))
-            if candidate.is_worth(worth):
+            margin = 1 if name == next(iter(forms)) else 0
+            if any(each.is_worth(worth, margin) for each, _ in tried):
                 break
     return _chosen(tried, worth, budget, refusals)
 
@@ -281,15 +281,11 @@ def _first(inputs: Inputs, rows: int) -> Inputs:
 
 
 def _plain(model: nn.Module, examples: Inputs, asked: _Asked) -> Converted:
-    """The network as it was captured; what is missing is its uncertainty. It needs no rules."""
-    task = asked.task
-    prepared = prepare(as_module(model), examples, task, asked.class_dim, output=asked.output)
-    settings = Settings(task, draws=0, sampling="", dropout="inverted", **describe_inputs(prepared))
-    notes = list(prepared.notes)
-    if prepared.own is not None:  # noise that only training mode shows is taught like any other
-        notes = [note.replace("NOT carried", _TAUGHT) for note in notes]
-    report = plain_report(prepared.graph, notes)
-    return Converted(prepared.graph, prepared.graph, report, settings, None, prepared.own).eval()
+    plain = as_captured(model, examples, asked.task, asked.class_dim, asked.output)
+    if plain.own is not None:  # noise that only training mode shows is taught like any other
+        notes = tuple(note.replace("NOT carried", _TAUGHT) for note in plain.report.notes)
+        plain.report = replace(plain.report, notes=notes)
+    return plain
 
 
 @torch.no_grad()
@@ -374,9 +370,7 @@ class _Course:
         with torch.no_grad():
             shape = plain.source(*few)[0].shape
         self.places = Places.of(shape, plain.settings.class_dim, generator)
-        self.teacher = Teacher(
-            *(original_of(plain), few), all_noise_found=not _hides(plain), places=self.places
-        )
+        self.teacher = Teacher(*(plain, few), all_noise_found=not _hides(plain), places=self.places)
         exams = {CLEAN: held} | {
             name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
         }
@@ -426,71 +420,6 @@ class _Course:
         return Candidate(name, cost_of(made, self.examples), tuple(found))
 
 
-@dataclass(frozen=True)
-class Exam:
-    """What Monte Carlo says of held-out inputs, and how far any number of passes is from it.
-
-        distance of k passes to R others = D / k + D / R
-
-    D is that of one pass. A form's distance to R passes holds D / R, too, which is not its own.
-    Probabilities are compared, or, for regression, normal distributions.
-    """
-
-    reference: Lesson
-    task: str
-
-    def one_pass(self) -> Tensor:
-        """D for each input, from groups of a few passes against the rest."""
-        parts = torch.split(self.reference.logits, _FEW, 1)
-        count, found = self.reference.logits.shape[1], []
-        for k in [k for k, part in enumerate(parts) if part.shape[1] == _FEW]:
-            rest = torch.cat([*parts[:k], *parts[k + 1 :]], 1)
-            found.append(self._apart(self._say(rest), self._say(parts[k])))
-        return torch.stack(found).mean(0) / (1 / _FEW + 1 / (count - _FEW))
-
-    def _say(self, passes: Tensor) -> Tensor:
-        """What is compared, of passes: probabilities, or (mean, variance)."""
-        if self.task == "classification":
-            return passes.softmax(-1).mean(1)
-        return torch.stack([passes.mean(1), passes.var(1)])
-
-    def _apart(self, reference: Tensor, found: Tensor) -> Tensor:
-        """The distance for each input, the average over its rows."""
-        between = divergences if self.task == "classification" else normal_divergences
-        return between(reference, found).reshape(len(self.reference.inputs[0]), -1).mean(1)
-
-    def mark(self, kind: str, made: Converted) -> Closeness:
-        answer, rows = made.answer(*self.reference.inputs), self.reference.places.rows
-        mean, var = rows(answer.mean), rows(answer.var)
-        said = torch.stack([mean, var]) if answer.probs is None else rows(answer.probs)
-        one, passes = self.one_pass(), self.reference.logits.shape[1]
-        own = self._apart(self._say(self.reference.logits), said) - one / passes
-        least = one.mean() / (10 * passes)  # closer than this cannot be told
-        distance = float(torch.maximum(own.mean(), least).clamp(min=1e-12))
-        worth = float(one.mean()) / distance
-        # Of a ratio of two means over the same inputs, by the delta method.
-        error = float((one - worth * own).std()) / (distance * len(own) ** 0.5)
-        wanted = self.reference.logits.std(1).mean(1).clamp(min=1e-12)
-        ratio = float((var.sqrt().mean(1) / wanted).median())
-        return Closeness(kind, distance, worth, error, ratio)
-
-
-def divergences(reference: Tensor, probs: Tensor) -> Tensor:
-    """KL(reference ‖ probs) in nats, for each input."""
-    p, q = (each.double().clamp(min=1e-12) for each in (reference, probs))
-    return (p * (p / q).log()).sum(-1)
-
-
-def normal_divergences(reference: Tensor, found: Tensor) -> Tensor:
-    """KL of two normal distributions, given as (mean, variance), for each row of outputs."""
-    (mean, var), (own, given) = (each.double() for each in (reference, found))
-    least = 1e-6 * var.mean(0) + 1e-30  # what never varies would make it infinite
-    var, given = var + least, given + least
-    ratio = var / given
-    each: Tensor = (mean - own).square() / given + ratio - 1 - ratio.log()
-    return 0.5 * each.sum(-1)
-
-
 def cost_of(made: Converted, inputs: Sequence[Tensor], repeats: int = 60) -> float:
     """The time of one input, as a multiple of the plain network's; the two in turn."""
     one = [x[:1] for x in inputs]
@@ -503,20 +432,15 @@ def cost_of(made: Converted, inputs: Sequence[Tensor], repeats: int = 60) -> flo
     return fastest[made.network] / fastest[made.source]
 
 
-def _about_closest(
-    tried: Sequence[tuple[Candidate, Converted]],
-) -> list[tuple[Candidate, Converted]]:
-    """The cheapest form that comes to about what the closest does, its best first."""
-
-    def passes(pair: tuple[Candidate, Converted]) -> float:
-        return pair[0].worst.passes
-
-    enough = _ABOUT * max(map(passes, tried))
+def _cheapest(
+    tried: Sequence[tuple[Candidate, Converted]], enough: float
+) -> tuple[Candidate, Converted]:
+    """The cheapest form that is worth so many passes, as it was best taught."""
     # In their order, not by the measured time, so that the same call gives the same model.
     first = next(made.settings for each, made in tried if each.worst.passes >= enough)
-    same = [p for p in tried if p[1].settings.form == first.form]
-    same = [p for p in same if p[1].settings.particles == first.particles]
-    return sorted(same, key=passes, reverse=True)
+    alike = (first.form, first.particles)
+    same = [pair for pair in tried if (pair[1].settings.form, pair[1].settings.particles) == alike]
+    return max(same, key=lambda pair: pair[0].worst.passes)
 
 
 def _chosen(
@@ -525,11 +449,11 @@ def _chosen(
     budget: float | None,
     refusals: Sequence[str],
 ) -> Converted:
-    """The first that is worth it; else, with a warning, the first that is nearly the closest."""
+    """The cheapest that is worth it; else, with a warning, one that is nearly the closest."""
     if not tried:
         raise InputError(f"budget={budget}: every form takes more than that; allow more.")
-    good = [pair for pair in tried if pair[0].is_worth(worth)] or _about_closest(tried)
-    candidate, made = good[0]
+    most = max(each.worst.passes for each, _ in tried)
+    candidate, made = _cheapest(tried, worth if most >= worth else _ABOUT * most)
     notes = [*made.report.notes, *refusals]
     worst = candidate.worst
     if not candidate.is_worth(worth):

@@ -35,11 +35,6 @@ class Prediction(Answer[Tensor]):
         return torch.isfinite(torch.stack([self.mean, self.var], 1)).flatten(1).all(1)
 
     @property
-    def label(self) -> Tensor:
-        """The most probable class."""
-        return self._probabilities().argmax(self.class_dim)
-
-    @property
     def confidence(self) -> Tensor:
         """The probability of the most probable class."""
         return self._probabilities().amax(self.class_dim)
@@ -51,13 +46,7 @@ class Prediction(Answer[Tensor]):
 
     def detach(self) -> Prediction:
         """On the CPU and without gradients, as numpy takes it."""
-        arrays = {name: value.detach().cpu() for name, value in self.arrays().items()}
-        return Prediction(**arrays, class_dim=self.class_dim)
-
-    def take(self, rows: Tensor) -> Prediction:
-        """Some of the inputs: a mask, or their numbers."""
-        arrays = {name: value[rows] for name, value in self.arrays().items()}
-        return Prediction(**arrays, class_dim=self.class_dim)
+        return self.each(lambda value: value.detach().cpu())
 
     @staticmethod
     def cat(predictions: Sequence[Prediction]) -> Prediction:

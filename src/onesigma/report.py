@@ -77,9 +77,9 @@ class Candidate:
         """The kind of input on which it is worth fewest passes."""
         return min(self.kinds, key=lambda each: each.passes)
 
-    def is_worth(self, passes: int) -> bool:
-        """Whether it is as close as so many passes on each kind of input."""
-        return all(each.passes >= passes for each in self.kinds)
+    def is_worth(self, passes: int, errors: float = 0) -> bool:
+        """Whether it is as close as so many passes on each kind, by so many standard errors."""
+        return all(each.passes - errors * each.error >= passes for each in self.kinds)
 
     @staticmethod
     def from_dict(content: dict[str, Any]) -> Candidate:

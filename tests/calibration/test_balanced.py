@@ -13,7 +13,7 @@ X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
 
 
 def graph_of(model: nn.Module) -> torch.fx.GraphModule:
-    return original(model.eval(), (X[:4],), "classification", None).graph
+    return original(model.eval(), (X[:4],), "classification", None).source
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.37, 0.5, 0.9])

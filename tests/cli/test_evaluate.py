@@ -116,6 +116,20 @@ def test_a_long_file_is_thinned_with_its_labels(converted, folder, untimed, caps
     assert f"<b>{100 * right:.1f} %</b>of the answers are right" in page
 
 
+def test_foreign_samples_are_told_from_the_others(converted, folder, untimed, capsys):
+    from sklearn.metrics import roc_auc_score
+
+    other = 3 * np.load("x.npy")[:20]
+    np.save("other.npy", other)
+    assert cli.main([*REPORT, "--foreign", "other.npy", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    with torch.no_grad():
+        said = converted(torch.from_numpy(np.concatenate([np.load("x.npy"), other]))).entropy
+    expected = roc_auc_score(np.arange(60) >= 40, said.numpy())
+    assert figures["foreign_auroc"] == pytest.approx(expected)
+    assert f"AUROC of {expected:.3f}" in Path("report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -1,8 +1,8 @@
 """Never NaN, never infinite, never a negative variance: random moments through every rule.
 
 In the suite a few thousand moments per rule, and in C, where each rule has to be compiled, every
-third rule. ``make fuzz`` takes all of them; ``make fuzz EFFORT=2000`` looks at 10⁷ moments per rule
-and target, which takes about an hour on two cores. What breaks is told with the seed of its moments.
+third rule; ``make fuzz`` compiles all. ``make fuzz EFFORT=2000`` looks at 10⁷ moments per rule and
+target, which takes about an hour on two cores. What breaks is told with the seed of its moments.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import onesigma
+from onesigma.lab import checkpoint
 from onesigma.lab.datasets.noise import random_walk
 from onesigma.lab.datasets.watch import INPUT_SHAPE
-from onesigma.lab.demo import checkpoint
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

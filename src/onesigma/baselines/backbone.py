@@ -10,35 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from onesigma import head
-from onesigma.converted import Converted, by_place, check_inputs
-from onesigma.errors import InputError
-from onesigma.graph.own import OwnNetwork
-from onesigma.graph.prepare import prepare
-from onesigma.importers.keras import as_module
+from onesigma.conversion import TASKS, as_captured, require_one_of
+from onesigma.converted import Converted
 from onesigma.prediction import Prediction
-
-
-@dataclass(frozen=True)
-class Original:
-    """The graph, what it takes (a shape's None is any batch) and how its output is read.
-
-    ``own`` is the network itself; None where there is only its graph.
-    """
-
-    graph: fx.GraphModule
-    own: OwnNetwork | None
-    task: str
-    class_dim: int
-    dropout: str
-    shapes: tuple[tuple[int | None, ...], ...]
-    dtypes: tuple[torch.dtype, ...]
-    names: tuple[str, ...]
-
-    def check_inputs(self, inputs: Sequence[Any]) -> list[Tensor]:
-        return check_inputs(by_place(inputs, self.names), self.shapes, self.dtypes)
 
 
 def original(
@@ -47,43 +24,12 @@ def original(
     task: str,
     class_dim: int | None,
     output: str | int | None = None,
-) -> Original:
-    """Capture a network from an input; of a converted one, its original and its settings."""
+) -> Converted:
+    """A network as it was captured from an input; a converted one has its original already."""
     if isinstance(model, Converted):
-        return original_of(model)
-    given = inputs[0] if len(inputs) == 1 else inputs  # the one may be a dict
-    prepared = prepare(as_module(model), given, task, class_dim, output=output)
-    batch = None if prepared.dynamic_batch else len(prepared.examples[0])
-    return Original(
-        prepared.graph,
-        prepared.own,
-        task,
-        prepared.class_dim,
-        "inverted",
-        tuple((batch, *x.shape[1:]) for x in prepared.examples),
-        tuple(x.dtype for x in prepared.examples),
-        prepared.input_names,
-    )
-
-
-def original_of(converted: Converted) -> Original:
-    """What a converted model was made from."""
-    settings = converted.settings
-    return Original(
-        converted.source,
-        converted.own,
-        settings.task,
-        settings.class_dim,
-        settings.dropout,
-        settings.input_shapes,
-        settings.dtypes,
-        settings.input_names,
-    )
-
-
-def check_task(task: str) -> None:
-    if task not in ("classification", "regression"):
-        raise InputError(f"task={task!r}: choose 'classification' or 'regression'.")
+        return model
+    given = inputs[0] if len(inputs) == 1 else tuple(inputs)  # the one may be a dict
+    return as_captured(model, given, task, class_dim, output)
 
 
 def backbone(
@@ -103,7 +49,7 @@ def backbone(
         class_dim: dimension of the classes; 1, or that of the model's final softmax.
         output: which of several outputs is the answer, as for ``convert``.
     """
-    check_task(task)
+    require_one_of("task", task, TASKS)
     return Backbone(model, task, class_dim, output)
 
 
@@ -115,24 +61,25 @@ class Backbone:
     task: str
     class_dim: int | None
     output: str | int | None = None
-    _original: Original | None = None
+    _original: Converted | None = None
 
     def __call__(self, *inputs: Tensor) -> Prediction:
         """The logits, without variance, and their one softmax."""
         network, logits = self.original(inputs), self.logits(*inputs)
         fields = {"mean": logits, "var": torch.zeros_like(logits)}
-        if network.task == "classification":
-            fields |= head.classify_certain(logits, network.class_dim)._asdict()
-        return Prediction(**fields, class_dim=network.class_dim)
+        dim = network.settings.class_dim
+        if network.settings.task == "classification":
+            fields |= head.classify_certain(logits, dim)._asdict()
+        return Prediction(**fields, class_dim=dim)
 
     @torch.no_grad()
     def logits(self, *inputs: Tensor) -> Tensor:
         """What the network says before its softmax, shape (batch, …)."""
         network = self.original(inputs)
-        logits: Tensor = network.graph(*network.check_inputs(inputs))[0]
+        logits: Tensor = network.source(*network.check_inputs(inputs))[0]
         return logits
 
-    def original(self, inputs: tuple[Tensor, ...]) -> Original:
+    def original(self, inputs: tuple[Tensor, ...]) -> Converted:
         if self._original is None:
             self._original = original(self.model, inputs, self.task, self.class_dim, self.output)
         return self._original

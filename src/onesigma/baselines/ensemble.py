@@ -50,7 +50,7 @@ class Ensemble:
     def __call__(self, *inputs: Tensor) -> Prediction:
         """Mean and variance over the members; their softmax averaged."""
         first = self.members[0].original(inputs)
-        totals = Totals(first.task, first.class_dim)
+        totals = Totals(first.settings.task, first.settings.class_dim)
         shape = None
         for index, member in enumerate(self.members):
             logits = member.logits(*inputs)

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma.arguments import typed
-from onesigma.baselines.backbone import Original, Totals, check_task, original
+from onesigma.baselines.backbone import Totals, original
+from onesigma.conversion import TASKS, require_one_of
+from onesigma.converted import Converted
 from onesigma.errors import InputError, NoRandomness
 from onesigma.graph.capture import is_site, shared_copy
 from onesigma.prediction import Prediction
@@ -49,9 +51,8 @@ def mc_dropout(
     """
     if passes < 1:
         raise InputError(f"passes={passes}: at least one pass is needed.")
-    if form not in ("repeat", "loop"):
-        raise InputError(f"form={form!r}: choose 'repeat' or 'loop'.")
-    check_task(task)
+    require_one_of("form", form, ("repeat", "loop"))
+    require_one_of("task", task, TASKS)
     if max_rows < 1:
         raise InputError(f"max_rows={max_rows}: at least one row must fit.")
     return McDropout(model, passes, form, seed, task, class_dim, max_rows, output)
@@ -69,13 +70,13 @@ class McDropout:
     class_dim: int | None
     max_rows: int
     output: str | int | None = None
-    _original: Original | None = None
+    _original: Converted | None = None
     _noisy: tuple[Callable[..., Tensor], bool] | None = None
 
     def __call__(self, *inputs: Any) -> Prediction:
         """Mean and variance over the passes; their softmax averaged. Inputs by name in a dict."""
         network = self._network(inputs)
-        totals = Totals(network.task, network.class_dim)
+        totals = Totals(network.settings.task, network.settings.class_dim)
         for logits in self.samples(*inputs):
             totals.add(logits)
         return totals.prediction()
@@ -87,7 +88,7 @@ class McDropout:
         checked = network.check_inputs(inputs)
         run, rows_apart = self._noisy = self._noisy or self._switch_on(network, checked)
         batch = len(checked[0])
-        repeats = self.form == "repeat" and rows_apart and network.shapes[0][0] is None
+        repeats = self.form == "repeat" and rows_apart and network.settings.dynamic_batch
         together = max(1, self.max_rows // max(1, batch)) if repeats else 1
         for start in range(0, self.passes, together):
             count = min(together, self.passes - start)
@@ -97,27 +98,27 @@ class McDropout:
                 logits = run(*repeated)
             yield logits.reshape(count, batch, *logits.shape[1:])
 
-    def _network(self, inputs: tuple[Any, ...]) -> Original:
+    def _network(self, inputs: tuple[Any, ...]) -> Converted:
         if self._original is None:
             self._original = original(self.model, inputs, self.task, self.class_dim, self.output)
         return self._original
 
     def _switch_on(
-        self, network: Original, inputs: Sequence[Tensor]
+        self, network: Converted, inputs: Sequence[Tensor]
     ) -> tuple[Callable[..., Tensor], bool]:
         """Inputs in, logits out, dropout on; and whether each row of a batch draws its own."""
         run = own_network(network, inputs)
         if run is None or network.own is None:
-            stochastic = with_dropout_on(network.graph, network.dropout)
+            stochastic = with_dropout_on(network.source, network.settings.dropout)
             return lambda *inputs: stochastic(*inputs)[0], True
-        if not any(map(is_site, network.graph.graph.nodes)) and _same_twice(run, inputs):
+        if not any(map(is_site, network.source.graph.nodes)) and _same_twice(run, inputs):
             raise _no_randomness()
         return run, network.own.rows_apart
 
 
-def own_network(network: Original, inputs: Sequence[Tensor]) -> Callable[..., Tensor] | None:
+def own_network(network: Converted, inputs: Sequence[Tensor]) -> Callable[..., Tensor] | None:
     """The user's own network with its noise on: inputs in, logits out. None if there is none."""
-    if network.own is None or network.dropout != "inverted":
+    if network.own is None or network.settings.dropout != "inverted":
         return None
     with seeded(0, 0, inputs[0].device):  # to try it must not move the caller's generator
         return network.own.noisy(inputs)

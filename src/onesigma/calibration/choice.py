@@ -30,6 +30,7 @@ from onesigma.converted import MOMENTS, Converted, Inputs
 from onesigma.errors import InputError
 from onesigma.graph.locate import output_of
 from onesigma.rules.corrections import Corrections
+from onesigma.values.gaussian import Gaussian
 
 # With the covariance right, the error of 64 draws is what would be left of the distance.
 _DRAWS = 256
@@ -168,14 +169,9 @@ def _fit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
 ) -> Corrections:
     seen = {name: m for name, m in observed.nodes.items() if m.count}  # not those of two outputs
-    targets = {name: _Part(m.mean[:half], m.var[:half]) for name, m in seen.items()}
+    targets = {name: Gaussian(m.mean[:half], m.var[:half]) for name, m in seen.items()}
     covariances = {n: m for n, m in observed.nodes.items() if isinstance(m, RunningCovariance)}
     return Fitter(converted, targets, covariances).run([x[:half] for x in inputs])
-
-
-class _Part(NamedTuple):
-    mean: Tensor
-    var: Tensor
 
 
 class Closeness(NamedTuple):

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 
 from onesigma import head
 from onesigma.arguments import typed
+from onesigma.calibration.exam import divergences
 from onesigma.calibration.observation import Moments, Observed, Progress, observe, silent
 from onesigma.converted import Converted, Inputs
 from onesigma.engine import Engine
@@ -63,7 +64,7 @@ class OutputAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of ``audit``: print it, take it as a dict, or plot it (plots.audit).
+    """The result of ``audit``: print it, or take it as a dict.
 
     Attributes:
         layers: each layer's mean and spread against the passes of the graph.
@@ -305,9 +306,8 @@ def _output(
 
 
 def divergence(reference: Tensor, probs: Tensor) -> float:
-    """KL(reference ‖ probs) in nats, classes last, mean over the rest."""
-    reference, probs = reference.clamp(min=1e-12), probs.clamp(min=1e-12)
-    return float((reference * (reference / probs).log()).sum(-1).mean().detach())
+    """The mean of ``divergences``."""
+    return float(divergences(reference, probs).mean().detach())
 
 
 def _correlation(a: Tensor, b: Tensor) -> float:

@@ -26,7 +26,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from onesigma.baselines.mc_dropout import seeded
-from onesigma.calibration.teacher import Lesson, Progress
+from onesigma.calibration.observation import Progress
+from onesigma.calibration.teacher import Lesson
 from onesigma.converted import SOURCE
 from onesigma.forms.places import Places
 from onesigma.forms.student import (

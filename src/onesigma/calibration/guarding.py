@@ -14,6 +14,7 @@ from onesigma.converted import Converted
 from onesigma.decide.guard import Guard, Layout, Measured, make_contract
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
+from onesigma.graph.locate import output_of
 from onesigma.prediction import Prediction
 from onesigma.runtime.reference import Reference
 
@@ -44,11 +45,10 @@ def with_guard(
     known: Sequence[Tensor],
     *,
     channels: Channels | None = None,
-    groups: Tensor | None = None,
     seed: int = 0,
 ) -> Converted:
     """``add_guard``, and what the model says of known inputs, for a ``Monitor``."""
-    made, held_out = add_guard(converted, known, channels=channels, groups=groups, seed=seed)
+    made, held_out = add_guard(converted, known, channels=channels, seed=seed)
     return made if held_out is None else with_reference(made, known, held_out)
 
 
@@ -69,14 +69,12 @@ def add_guard(
     known: Sequence[Tensor],
     *,
     channels: Channels | None = None,
-    groups: Tensor | None = None,
     seed: int = 0,
 ) -> tuple[Converted, Tensor | None]:
     """Add ``contract`` and ``novelty`` to what the network says, learnt from known inputs.
 
-    ``groups`` has a number for each of them, such as that of a person: new inputs are then taken to
-    be as unlike the known ones as one group is unlike all others. Also returns their novelty while
-    their fold was left out; None, and the model as it was, if there is nothing to measure.
+    Also returns their novelty while their fold was left out; None, and the model as it was, if
+    there is nothing to measure.
     """
     network, given = converted.network, channels or Channels()
     count = None if given.names is None else len(given.names)
@@ -90,7 +88,9 @@ def add_guard(
     dim = converted.settings.class_dim
     measured, lowest = _measure(looking, Guard(layouts, class_dim=dim), known)
     guard = Guard(layouts, signed=lowest < 0, class_dim=dim)
-    bounds = guard.learn(measured, _folds(len(known[0]), groups, seed))
+    generator = torch.Generator().manual_seed(seed)
+    folds = torch.randperm(len(known[0]), generator=generator) % _FOLDS
+    bounds = guard.learn(measured, folds)
     window = known[0].shape[-1] if known[0].dim() > 2 else None
     contract = make_contract(
         *(guard, bounds), channels=given.names, units=given.units, window=window, rate=given.rate
@@ -101,14 +101,9 @@ def add_guard(
     dynamic = converted.settings.dynamic_batch
     behind = as_graph(guard, (*few, output, logits), dynamic=dynamic)
     inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
-    guarded = append(network, behind, [*inputs, layer, _logits(network)], "guard")
+    guarded = append(network, behind, [*inputs, layer, output_of(network)], "guard")
     settings = replace(converted.settings, contract=contract)
     return converted.with_changes(network=guarded, settings=settings), guard.held_out
-
-
-def _logits(network: fx.GraphModule) -> fx.Node:
-    first: fx.Node = network.graph.output_node().args[0][0]  # type: ignore[index, assignment]
-    return first
 
 
 def _first_layer(network: fx.GraphModule, known: Sequence[Tensor]) -> fx.Node:
@@ -139,7 +134,7 @@ def _looking(network: fx.GraphModule, layer: fx.Node) -> fx.GraphModule:
     """The network, returning its logits and the output of one layer."""
     looking = shared_copy(network)
     (found,) = (node for node in looking.graph.nodes if node.name == layer.name)
-    looking.graph.output_node().args = ((_logits(looking), found),)
+    looking.graph.output_node().args = ((output_of(looking), found),)
     looking.graph.eliminate_dead_code()
     return fx.GraphModule(looking, looking.graph)
 
@@ -160,16 +155,3 @@ def _measure(
     assert size is not None
     assert logits is not None
     return (means, squares, size, logits), lowest
-
-
-def _folds(count: int, groups: Tensor | None, seed: int) -> Tensor:
-    """Which part each row is in; those of a group stay together."""
-    generator = torch.Generator().manual_seed(seed)
-    if groups is None:
-        return torch.randperm(count, generator=generator) % _FOLDS
-    names = sorted({*groups.tolist()})
-    if len(names) < 2:
-        return _folds(count, None, seed)
-    order = torch.randperm(len(names), generator=generator) % min(_FOLDS, len(names))
-    place = {name: int(order[k]) for k, name in enumerate(names)}
-    return torch.tensor([place[name] for name in groups.tolist()])

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, fx
 
 from onesigma import head
-from onesigma.baselines.backbone import original_of
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.converted import Converted
 
@@ -160,7 +159,7 @@ def _switch_on(
     sites = converted.report.sites
     if not sites and converted.input_var is not None:
         return converted.source, None  # the input prior is all the noise there is
-    own = own_network(original_of(converted), inputs)
+    own = own_network(converted, inputs)
     if own and not sites:  # all noise is inside of recurrent layers or the like
         return converted.source, own
     return with_dropout_on(converted.source, converted.settings.dropout), own

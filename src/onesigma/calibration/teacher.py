@@ -11,17 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from onesigma.baselines.backbone import Original
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.calibration.balanced import BalancedPasses
 from onesigma.calibration.corruption import Corruption
+from onesigma.calibration.observation import Progress
+from onesigma.converted import Converted
 from onesigma.forms.places import Places
 
 # Rows at once. Few, because the activations then stay in the cache: four times faster than 256.
 _ROWS = 32
 # Independent passes; or groups of balanced ones, more where few ops are noisy.
 _PASSES, _GROUPS, _MOST_GROUPS = 10, 2, 10
-Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Teacher:
 
     def __init__(
         self,
-        original: Original,
+        original: Converted,
         examples: Sequence[Tensor],
         *,
         all_noise_found: bool = False,
@@ -87,9 +87,9 @@ class Teacher:
     ) -> None:
         self._places = places or Places()
         own = own_network(original, examples)
-        graph = None if own else with_dropout_on(original.graph, original.dropout)
+        graph = None if own else with_dropout_on(original.source, original.settings.dropout)
         self._run = own or (lambda *inputs: graph(*inputs)[0])  # type: ignore[misc]
-        self._balanced = BalancedPasses(original.graph) if all_noise_found else None
+        self._balanced = BalancedPasses(original.source) if all_noise_found else None
 
     def teach(self, inputs: Sequence[Tensor], passes: int, seed: int, progress: Progress) -> Lesson:
         """``passes`` for each input, each with masks of its own."""

@@ -8,12 +8,17 @@ import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onesigma import command
 from onesigma.command import Command
 from onesigma.errors import InputError
-from onesigma.storage.opening import SAVED
+from onesigma.storage.opening import SAVED, Opened
 from onesigma.tables.labels import read_labels
+from onesigma.tables.windows import thin
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +55,10 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
         "a .csv or .npy file with each sample's true class, its number or name (regression: value)"
     )
     command.add_file(parser, "--labels", what=what)
+    what = (
+        "a file of samples that the model should not know: another sensor, other movements, noise"
+    )
+    command.add_file(parser, "--foreign", what=what)
     command.add_class_names(parser)
     command.add_sampling(parser, passes=100)
     parser.add_argument(
@@ -91,6 +100,7 @@ def _run_report(args: argparse.Namespace) -> None:
         class_names=class_names,
         passes=args.passes,
         risk=args.risk,
+        foreign=_read_foreign(args, model),
         progress=command.show_progress,
     )
     timing = partial(command.show_progress, label="timing")
@@ -100,6 +110,17 @@ def _run_report(args: argparse.Namespace) -> None:
         told = cost if isinstance(cost, str) else asdict(cost)
         command.print_json(found.to_dict() | {"cost": told})
     print(f"Report: {args.output}", file=sys.stderr)
+
+
+def _read_foreign(args: argparse.Namespace, model: Opened) -> Tensor | None:
+    """Cut and scaled as the other samples are."""
+    import torch
+
+    if args.foreign is None:
+        return None
+    scaling = command.read_scaling(args)
+    samples = command.read_cut(args, args.foreign, model.input_shape, scaling=scaling)
+    return torch.from_numpy(thin(samples, args.limit)[0])
 
 
 AUDIT = Command(
@@ -117,9 +138,10 @@ REPORT = Command(
     "one HTML page about your model on your data",
     _add_report_options,
     _run_report,
-    description="What was converted, how faithful it is to Monte Carlo, how good answers and "
-    "uncertainty are (with labels), which inputs are most and least certain, what it costs: one "
-    "HTML file that needs nothing else.",
-    example="onesigma report model.safetensors inputs.npy --labels labels.npy"
+    description="A verdict in a sentence and what to do next; how good answers and uncertainty are "
+    "(with labels), class by class; which inputs the model does not know; which are most and least "
+    "certain; what it costs; how faithful it is to Monte Carlo: one HTML file that needs nothing "
+    "else.",
+    example="onesigma report model.safetensors inputs.npy --labels labels.npy --foreign other.npy"
     "\n  onesigma report my.nets:make_cnn --weights cnn.pt watch.csv --window 250",
 )

@@ -126,12 +126,12 @@ def _read_labelled(
     data, file = args.labelled
     x = np.concatenate([*command.read_cut(args, data, shape)])
     kept, labels = _for_each(read_labels(file, class_names), file, len(x), args)
-    if args.groups is None:
-        return (torch.from_numpy(x[kept]), torch.from_numpy(labels[kept])), None
-    same, groups = _for_each(read_groups(args.groups), args.groups, len(x), args)
-    kept &= same
-    pair = torch.from_numpy(x[kept]), torch.from_numpy(labels[kept])
-    return pair, torch.from_numpy(groups[kept])
+    groups = None
+    if args.groups is not None:
+        same, numbers = _for_each(read_groups(args.groups), args.groups, len(x), args)
+        kept &= same
+        groups = torch.from_numpy(numbers[kept])
+    return (torch.from_numpy(x[kept]), torch.from_numpy(labels[kept])), groups
 
 
 def _for_each(

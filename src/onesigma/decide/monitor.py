@@ -203,9 +203,9 @@ class Monitor:
 
     def plot(self, path: Path | str) -> None:
         """Draw the history as PNG; needs matplotlib."""
-        from onesigma.decide.monitor_plot import draw
+        from onesigma.decide.plots import draw_monitor
 
-        draw(self, path)
+        draw_monitor(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: all there is, so that a device can stop and go on."""

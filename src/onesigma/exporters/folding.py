@@ -9,7 +9,7 @@ Runtimes do this at load. What is quantised has to have it done: a range per lay
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,16 @@ def readers(nodes: Iterable[onnx.NodeProto], graph: onnx.GraphProto) -> Counter[
     return Counter(
         [*(name for node in nodes for name in node.input), *(out.name for out in graph.output)]
     )
+
+
+def nodes_before(ends: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Those that some values are computed by, in order."""
+    wanted, found = {*ends}, list[onnx.NodeProto]()
+    for node in reversed(nodes):
+        if wanted & {*node.output}:
+            wanted |= {*node.input}
+            found.append(node)
+    return found[::-1]
 
 
 def _fold_norms(

@@ -18,7 +18,7 @@ everywhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -28,7 +28,7 @@ import onnx
 from onnx import helper
 
 from onesigma.errors import ExportError, InputError, PackageError, install
-from onesigma.exporters.folding import Array, attributes, fold, readers, replace_graph
+from onesigma.exporters.folding import Array, attributes, fold, nodes_before, readers, replace_graph
 from onesigma.runtime.comparison import checking_runtime
 from onesigma.runtime.model import METADATA_KEY
 
@@ -160,7 +160,7 @@ def _batches(
     exposed = onnx.ModelProto()
     exposed.CopyFrom(model)
     del exposed.graph.node[:], exposed.graph.output[:]
-    exposed.graph.node.extend(_before(names, model.graph))
+    exposed.graph.node.extend(nodes_before(names, model.graph.node))
     exposed.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     session = checking_runtime()[1](exposed.SerializeToString())
     inputs = [each.name for each in model.graph.input]
@@ -171,11 +171,9 @@ def _batches(
 
 
 def _fields(model: onnx.ModelProto) -> Mapping[str, str]:
-    for entry in model.metadata_props:
-        if entry.key == METADATA_KEY:
-            outputs: dict[str, str] = json.loads(entry.value)["outputs"]
-            return outputs
-    return {}
+    text = {entry.key: entry.value for entry in model.metadata_props}.get(METADATA_KEY)
+    outputs: dict[str, str] = {} if text is None else json.loads(text)["outputs"]
+    return outputs
 
 
 def _end(model: onnx.ModelProto) -> str:
@@ -195,7 +193,7 @@ class _Quantiser:
         self.constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
         self.count = readers(graph.node, graph)
         self.makers = {name: node for node in graph.node for name in node.output}
-        self.end, self.region = end, _before([end], graph)
+        self.end, self.region = end, nodes_before([end], graph.node)
         self.raw = {*self.inputs}  # inputs, also if they were moved
         self.raw |= {
             n.output[0] for n in self.region if n.op_type in _MOVES and n.input[0] in self.raw
@@ -407,16 +405,6 @@ class _Quantiser:
         )
         node.input[:] = [*node.input[:2], f"{out}:b8"]
         return made
-
-
-def _before(ends: Iterable[str], graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that some values are computed by, in order."""
-    wanted, found = {*ends}, list[onnx.NodeProto]()
-    for node in reversed(graph.node):
-        if wanted & {*node.output}:
-            wanted |= {*node.input}
-            found.append(node)
-    return found[::-1]
 
 
 def _level(values: Array) -> Level:

@@ -11,14 +11,15 @@ exit says. The last one says what the whole network says, bit for bit if no inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, fx, nn
 
 from onesigma.converted import Converted
-from onesigma.decide import exit_plot
 from onesigma.decide.early_exit import ExitRule
+from onesigma.decide.plots import draw_exits
 from onesigma.errors import InputError
 from onesigma.forms.student import Head
 from onesigma.graph.eager import quicken
@@ -136,12 +137,11 @@ class EarlyExit(Converted):
 
     def plot(self, inputs: Tensor, labels: Tensor, path: Path | str) -> None:
         """Draw errors, multiply-adds and coverage over all thresholds for labelled inputs."""
-        exit_plot.draw(self.answers(inputs), labels, self.costs, self.rule.threshold, path)
+        draw_exits(self.answers(inputs), labels, self.costs, self.rule.threshold, path)
 
     def extra_repr(self) -> str:
         return f"costs={', '.join(f'{cost:.2f}' for cost in self.costs)}; {self.rule}"
 
 
 def _at(said: Prediction, place: int) -> Prediction:
-    exits = torch.full((len(said.mean),), place, device=said.mean.device)
-    return Prediction(**said.arrays() | {"exit": exits}, class_dim=said.class_dim)
+    return replace(said, exit=torch.full((len(said.mean),), place, device=said.mean.device))

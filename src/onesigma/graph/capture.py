@@ -50,10 +50,7 @@ _RECURRENT = (
     *(torch.ops.aten.rnn_tanh.input, torch.ops.aten.rnn_relu.input),
 )
 # Ops that hold a dropout, and the place of its rate among their arguments.
-_HOLDERS = {
-    torch.ops.aten.scaled_dot_product_attention.default: 4,
-    **dict.fromkeys(_RECURRENT, 5),
-}
+_HOLDERS = {torch.ops.aten.scaled_dot_product_attention.default: 4, **dict.fromkeys(_RECURRENT, 5)}
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
@@ -84,11 +81,7 @@ class Captured:
 
 
 def capture(
-    model: Any,
-    example_input: Any,
-    output: str | int | None = None,
-    *,
-    show_hidden: bool = True,
+    model: Any, example_input: Any, output: str | int | None = None, *, show_hidden: bool = True
 ) -> Captured:
     """Capture ``model`` in eval mode.
 
@@ -317,15 +310,11 @@ def _require_finite(model: nn.Module) -> None:
         if tensor.is_meta:
             raise ModelError(f"{name} is on the meta device, without values: load weights first.")
         # A buffer may hold −∞ on purpose, as a mask.
-        fit = torch.isfinite if isinstance(tensor, nn.Parameter) else _is_number
+        fit = torch.isfinite if isinstance(tensor, nn.Parameter) else lambda x: ~torch.isnan(x)
         if tensor.is_floating_point() and not bool(fit(tensor).all()):
             raise ModelError(
                 f"{name} holds NaN or infinity: the training diverged or the file is bad."
             )
-
-
-def _is_number(tensor: Tensor) -> Tensor:
-    return ~torch.isnan(tensor)
 
 
 def _compute_dtype(model: nn.Module) -> torch.dtype | None:

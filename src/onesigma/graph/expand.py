@@ -161,32 +161,16 @@ def _attention(
 def _layers(kind: Any) -> Callable[..., Any]:
     """A recurrent op of several layers as one op for each, with its dropout between them."""
 
-    def run(
-        x: Tensor,
-        states: Any,
-        weights: list[Tensor],
-        biases: bool,
-        count: int,
-        p: float,
-        train: bool,
-        both_ways: bool,
-        batch_first: bool,
-    ) -> Any:
-        given = states if isinstance(states, list | tuple) else [states]
+    def run(x: Tensor, states: Any, weights: list[Tensor], *given: Any) -> Any:
+        biases, count, p, _, both_ways, batch_first = given
+        begins = states if isinstance(states, list | tuple) else [states]
         each, ways, ends = len(weights) // count, 1 + both_ways, []
+        options = (biases, 1, 0.0, False, both_ways, batch_first)
         for layer in range(count):
-            own = [state.narrow(0, layer * ways, ways) for state in given]
-            options = (
-                weights[layer * each :][:each],
-                biases,
-                1,
-                0.0,
-                False,
-                both_ways,
-                batch_first,
-            )
+            own = [state.narrow(0, layer * ways, ways) for state in begins]
             x = torch.dropout(x, p, False) if layer else x
-            x, *end = kind(x, own if isinstance(states, list | tuple) else own[0], *options)
+            begin = own if isinstance(states, list | tuple) else own[0]
+            x, *end = kind(x, begin, weights[layer * each :][:each], *options)
             ends.append(end)
         return (x, *(torch.cat(parts) for parts in zip(*ends, strict=True)))
 

@@ -8,11 +8,12 @@ weight.
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+
+from onesigma.graph.append import tensor_of
 
 
 def fold(module: fx.GraphModule, seed: str) -> int:
@@ -39,7 +40,7 @@ def _constants(module: fx.GraphModule) -> dict[fx.Node, Any]:
     values: dict[fx.Node, Any] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            values[node] = attrgetter(str(node.target))(module)
+            values[node] = tensor_of(module, node)
         elif node.op == "call_function" and all(n in values for n in node.all_input_nodes):
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             with torch.no_grad():

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from onesigma.graph.append import tensor_of
 from onesigma.graph.scale import WEIGHTS_BY_OUTPUT
 
 aten = torch.ops.aten
@@ -29,16 +30,17 @@ def join_norms(module: fx.GraphModule) -> int:
         if layer is None or not _joins(layer, norm):
             continue
         weight, bias = layer.args[_WEIGHT], (*layer.args, None)[_BIAS]
-        tensors: Any = [_tensor(module, node) for node in (weight, bias, *norm.args[1:5])]
+        nodes = (weight, bias, *norm.args[1:5])
+        tensors: Any = [None if node is None else tensor_of(module, node) for node in nodes]
         w, b, gamma, beta, mean, var = tensors
         new = fuse_conv_bn_weights(w, b, mean, var, norm.args[7], gamma, beta)
-        nodes = []
+        parts = []
         for kind, tensor in zip(("weight", "bias"), new, strict=True):
             name = f"{norm.name}_{kind}"
             setattr(module, name, nn.Parameter(tensor.detach(), requires_grad=False))
             with module.graph.inserting_before(layer):
-                nodes.append(module.graph.get_attr(name))
-        layer.args = (layer.args[0], *nodes, *layer.args[_BIAS + 1 :])
+                parts.append(module.graph.get_attr(name))
+        layer.args = (layer.args[0], *parts, *layer.args[_BIAS + 1 :])
         norm.replace_all_uses_with(layer)
         module.graph.erase_node(norm)
         joined += 1
@@ -55,11 +57,3 @@ def _joins(layer: Any, norm: fx.Node) -> bool:
     aligned = layer.target is not aten.linear.default or layer.meta["val"].dim() == 2
     tensors: Any = (*norm.args[1:5], *layer.args[_WEIGHT : _BIAS + 1])
     return aligned and all(node is None or node.op == "get_attr" for node in tensors)
-
-
-def _tensor(module: fx.GraphModule, node: fx.Node | None) -> Tensor | None:
-    if node is None:
-        return None
-    owner, _, leaf = str(node.target).rpartition(".")
-    tensor: Tensor = getattr(module.get_submodule(owner), leaf)
-    return tensor

@@ -51,18 +51,13 @@ class OwnNetwork:
             noisy.eval()
             for module in noisy.modules():
                 module.train(isinstance(module, nn.modules.dropout._DropoutNd))
-        return _Noisy(noisy, self.ends_in_softmax)
 
+        def answer(*given: Tensor) -> Tensor:
+            logits = _logits(noisy, given, self.ends_in_softmax)
+            assert logits is not None
+            return logits
 
-@dataclass(frozen=True)
-class _Noisy:
-    model: nn.Module
-    ends_in_softmax: bool
-
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        logits = _logits(self.model, inputs, self.ends_in_softmax)
-        assert logits is not None
-        return logits
+        return answer
 
 
 def _logits(model: nn.Module, inputs: Sequence[Tensor], ends_in_softmax: bool) -> Tensor | None:

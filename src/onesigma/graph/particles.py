@@ -13,6 +13,7 @@ numbers, by chance such that on average this is p / q, as under dropout.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -30,12 +31,7 @@ MASKED: dict[Any, int | None] = {aten.dropout.default: None, aten.feature_dropou
 
 
 def spread(
-    source: fx.GraphModule,
-    count: int,
-    *,
-    seed: int = 0,
-    keep: fx.Node | None = None,
-    late: int = 1,
+    source: fx.GraphModule, count: int, *, seed: int = 0, keep: fx.Node | None = None, late: int = 1
 ) -> fx.GraphModule:
     """The network on the same weights with ``count`` rows for each input, its dropout fixed.
 
@@ -174,7 +170,7 @@ class _Spreader:
 
     def _widen(self, node: fx.Node) -> fx.Node:
         if isinstance(node.meta["val"], torch.SymInt):
-            return self._graph.call_function(_multiply, (node, self.count))
+            return self._graph.call_function(operator.mul, (node, self.count))
         rows = self._rows(node)
         assert rows is not None
         return self._repeat(node, *rows, self.count)
@@ -195,7 +191,3 @@ class _Spreader:
 
     def _call(self, target: Any, *args: Any) -> fx.Node:
         return self._graph.call_function(target, args)
-
-
-def _multiply(size: int, count: int) -> int:
-    return size * count

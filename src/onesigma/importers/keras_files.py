@@ -23,9 +23,7 @@ from onesigma.importers.torch_files import require_file
 
 _MAX_CONFIG = 2**26  # bytes; that of a large network takes one in a hundred of it
 # They hold Python code, pickled modules or programs of other frameworks.
-_RUN_CODE = {
-    *("Lambda", "__lambda__", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer"),
-}
+_RUN_CODE = {*("Lambda", "__lambda__", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer")}
 # The parts of Keras that networks are made of; others load files, or write them.
 _PARTS = {
     *("", "activations", "constraints", "dtype_policies", "initializers", "layers", "models"),

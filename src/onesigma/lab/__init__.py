@@ -14,8 +14,9 @@ Its parts stand in one order, and each may import only those before it:
     datasets           where data comes from, how it is cut and split, the paper's noise
     guard_inputs       what a guard is tested on: shifted, unknown, far and broken input
     training           one training, and pools of them; interrupted ones go on
+    checkpoint         the smartwatch network that is shipped
     paper              the paper's experiments, from data to tables, figures and pages
-    demo               the smartwatch network that is shipped, and what ``onesigma demo`` shows
     bench              what uncertainty costs, and how close one pass is to Monte Carlo
+    demo               what ``onesigma demo`` and ``live --demo`` show
     commands           ``onesigma demo``, ``bench`` and ``reproduce``
 """

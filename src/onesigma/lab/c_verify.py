@@ -20,8 +20,8 @@ from onesigma.exporters.c import BOARD
 from onesigma.exporters.c.elementwise import literal
 from onesigma.exporters.c.emit import identifier as _c
 from onesigma.exporters.c.generator import Generated
-from onesigma.exporters.c.loops import fill
 from onesigma.exporters.c.nodes import Array
+from onesigma.exporters.c.text import fill
 from onesigma.runtime.comparison import checking_runtime, mismatch
 
 Sample = Mapping[str, Array]

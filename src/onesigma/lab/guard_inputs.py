@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -31,6 +32,7 @@ from onesigma.lab.datasets.split import Splits
 GRAVITY = 9.81
 FEW = 300  # inputs of each far and broken kind
 Kinds = dict[str, Tensor]
+Sound = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,7 @@ def _speech(root: Path | None) -> GuardTask:
     return GuardTask(splits, unknown={"unknown words": splits.unknown}, **made)
 
 
-def _shifted_sound(
-    sound: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    noise: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def _shifted_sound(sound: Sound, noise: Sound, rng: np.random.Generator) -> dict[str, Sound]:
     chosen = noise[rng.integers(len(noise), size=len(sound))]
     power, other = ((x**2).mean(1, keepdims=True) + 1e-9 for x in (sound, chosen))
     noisy = {
@@ -228,9 +226,7 @@ def _shifted_sound(
     }
 
 
-def _far_sound(
-    noise: np.ndarray[tuple[int, ...], np.dtype[np.float64]], rng: np.random.Generator
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def _far_sound(noise: Sound, rng: np.random.Generator) -> dict[str, Sound]:
     time = np.arange(16000) / 16000
     pitch, size = 100 * 40 ** rng.random((FEW, 1)), 10 ** rng.uniform(2.5, 4, (FEW, 1))
     walk = rng.standard_normal((FEW, 16000)).cumsum(1)
@@ -242,9 +238,7 @@ def _far_sound(
     }
 
 
-def _broken_sound(
-    sound: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def _broken_sound(sound: Sound) -> dict[str, Sound]:
     stuck = sound.copy()
     stuck[:, 4000:] = stuck[:, 4000:4001]
     return {

@@ -105,15 +105,12 @@ def _hardswish_step(m: Tensor, d: Tensor) -> Tensor:
 _GELU_SCALE = math.sqrt(2 / math.pi)
 _GELU_CUBIC = 0.044715
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
-_FLAT = (0.0, 0.0)
-_IDENTITY = (0.0, 1.0)
 
 _EXPONENTIAL = (-17.0, 0.0, 17.0)  # e⁻¹⁷ = 4e-8: beyond, only the first exponential counts
 
 SIGMOID = SmoothFunction(
     _sigmoid_step,
     _sigmoid,
-    left=_FLAT,
     right=(1.0, 0.0),
     panels=_EXPONENTIAL,
     switch=1.2,
@@ -133,8 +130,6 @@ TANH = SmoothFunction(
 SOFTPLUS = SmoothFunction(
     _softplus_step,
     _softplus,
-    left=_FLAT,
-    right=_IDENTITY,
     panels=_EXPONENTIAL,
     switch=1.2,
     left_tail=Tail(17, rate=1, constant=1),
@@ -142,8 +137,6 @@ SOFTPLUS = SmoothFunction(
 SILU = SmoothFunction(
     _silu_step,
     lambda x: x * _sigmoid(x),
-    left=_FLAT,
-    right=_IDENTITY,
     panels=_EXPONENTIAL,
     switch=1.2,
     left_tail=Tail(17, rate=1, constant=0, slope=-1),
@@ -151,8 +144,6 @@ SILU = SmoothFunction(
 MISH = SmoothFunction(
     _mish_step,
     lambda x: x * math.tanh(_softplus(x)),
-    left=_FLAT,
-    right=_IDENTITY,
     panels=_EXPONENTIAL,
     switch=1.07,
     left_tail=Tail(17, rate=1, constant=0, slope=-1),
@@ -160,8 +151,6 @@ MISH = SmoothFunction(
 GELU = SmoothFunction(
     _gelu_step,
     lambda x: x * _normal_cdf(x),
-    left=_FLAT,
-    right=_IDENTITY,
     panels=(-12.5, -5.0, 0.0, 6.5),
     switch=0.75,
     peak=lambda m, v: m / (1 + v),
@@ -170,8 +159,6 @@ GELU = SmoothFunction(
 GELU_TANH = SmoothFunction(
     _gelu_tanh_step,
     _gelu_tanh,
-    left=_FLAT,
-    right=_IDENTITY,
     panels=(-9.5, -5.0, 0.0, 6.0),
     switch=0.7,
     peak=_gelu_tanh_peak,
@@ -180,8 +167,6 @@ GELU_TANH = SmoothFunction(
 HARDSWISH = SmoothFunction(
     _hardswish_step,
     lambda x: x * min(max(x + 3, 0.0), 6.0) / 6,
-    left=_FLAT,
-    right=_IDENTITY,
     panels=(-3.0, 0.0, 3.0),
     switch=1,
     kinks=(-3.0, 3.0),

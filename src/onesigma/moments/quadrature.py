@@ -48,10 +48,10 @@ class SmoothFunction:
         step: (m, d) ↦ f(m + d) − f(m) in torch, written so that a small step keeps its digits:
             small steps are what the variance is made of.
         exact: f in float64 on a scalar, for the fixed points.
-        left: f's asymptote for x → −∞.
-        right: f's asymptote for x → +∞.
         panels: where the fixed points lie, Gauss–Legendre between each two edges.
         switch: the std at which the wide form takes over.
+        left: f's asymptote for x → −∞; 0, unless told.
+        right: f's asymptote for x → +∞; x, unless told.
         left_tail: what is left of f − asymptote beyond the first panel, if that is exponential.
         right_tail: the same beyond the last panel; only wanted where the asymptote is flat.
         kinks: points where f has a corner in its first or second derivative.
@@ -61,10 +61,10 @@ class SmoothFunction:
 
     step: Callable[[Tensor, Tensor], Tensor]
     exact: Callable[[float], float]
-    left: Line
-    right: Line
     panels: tuple[float, ...]
     switch: float
+    left: Line = (0.0, 0.0)
+    right: Line = (0.0, 1.0)
     left_tail: Tail | None = None
     right_tail: Tail | None = None
     kinks: tuple[float, ...] = ()

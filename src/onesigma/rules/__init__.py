@@ -9,7 +9,7 @@ from onesigma.rules import pool as pool
 from onesigma.rules import refused as refused
 from onesigma.rules import shape as shape
 from onesigma.rules import softmax as softmax
-from onesigma.rules.forms import rules_for as rules_for
+from onesigma.rules.dropout import rules_for as rules_for
 from onesigma.rules.table import RULES as RULES
 from onesigma.rules.table import Assumption as Assumption
 from onesigma.rules.table import Rule as Rule

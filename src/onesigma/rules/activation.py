@@ -123,23 +123,11 @@ def _selu(op: Op, mean: Tensor, var: Tensor) -> Moments:
     return smooth_moments(function, mean, var, op(mean))
 
 
-def _exp(op: Op, mean: Tensor, var: Tensor) -> Moments:
-    return functions.exp(mean, var)
-
-
 def _power(exponent: float) -> MomentFunction:
     return lambda op, mean, var: positive.power(mean, var, exponent, op(mean))
 
 
-def _log(op: Op, mean: Tensor, var: Tensor) -> Moments:
-    return positive.log(mean, var, op(mean))
-
-
-def _square(op: Op, mean: Tensor, var: Tensor) -> Moments:
-    return functions.square(mean, var)
-
-
-elementwise(aten.relu.default, lambda op, mean, var: relu(mean, var))
+elementwise(aten.relu.default, lambda op, m, v: relu(m, v))
 elementwise(aten.relu6.default, _piecewise(0.0, 0.0, 1.0, 6.0, 0.0))
 elementwise(aten.leaky_relu.default, _leaky)
 elementwise(aten.prelu.default, _prelu)
@@ -151,8 +139,8 @@ elementwise(aten.clamp_max.default, _clamp_max)
 elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
 elementwise(aten.softshrink.default, _softshrink)
 elementwise(aten.threshold.default, _threshold)
-elementwise(aten.exp.default, _exp)
-elementwise(aten.square.default, _square)
+elementwise(aten.exp.default, lambda op, m, v: functions.exp(m, v))
+elementwise(aten.square.default, lambda op, m, v: functions.square(m, v))
 elementwise(aten.sin.default, lambda op, m, v: functions.wave(m.sin(), m.cos(), v))
 elementwise(aten.cos.default, lambda op, m, v: functions.wave(m.cos(), m.sin(), v))
 
@@ -173,6 +161,6 @@ for _op, _moments in {
     aten.sqrt.default: _power(0.5),
     aten.rsqrt.default: _power(-0.5),
     aten.reciprocal.default: _power(-1.0),
-    aten.log.default: _log,
+    aten.log.default: lambda op, mean, var: positive.log(mean, var, op(mean)),
 }.items():
     elementwise(_op, _moments, note="taken as log-normal", assumes=ALWAYS_APPROXIMATE)

@@ -25,15 +25,9 @@ from onesigma.values.gaussian import Gaussian, Uncertain, Value
 aten = torch.ops.aten
 
 linear(
-    aten.conv1d.default,
-    aten.conv1d.padding,
-    aten.conv2d.default,
-    aten.conv2d.padding,
-    aten.conv3d.default,
-    aten.conv3d.padding,
-    aten.conv_transpose1d.default,
-    aten.conv_transpose2d.input,
-    aten.conv_transpose3d.input,
+    *(aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding),
+    *(aten.conv3d.default, aten.conv3d.padding),
+    *(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input),
     aten.convolution.default,
 )
 

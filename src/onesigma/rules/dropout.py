@@ -111,7 +111,13 @@ def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECT
     return _made(x, q * mean, q * _masked(var, mean, p, parts), mean, 0.0, p)
 
 
-# For networks trained with classic dropout: merged over the common table.
+# For networks trained with classic dropout: merged over the common table. A rule never asks.
 CLASSIC: RuleTable = {
     aten.dropout.default: replace(RULES[aten.dropout.default], function=classic_dropout)
 }
+DROPOUTS: dict[str, RuleTable] = {"inverted": {}, "classic": CLASSIC}
+
+
+def rules_for(dropout: str = "inverted") -> RuleTable:
+    """The common rules, with those of the kind of dropout in their place where it has its own."""
+    return {**RULES, **DROPOUTS[dropout]}

@@ -77,11 +77,6 @@ class Prediction(Answer[npt.NDArray[Any]]):
         return words
 
     @property
-    def label(self) -> npt.NDArray[np.intp]:
-        """The most probable class."""
-        return np.asarray(self._probabilities().argmax(self.class_dim))
-
-    @property
     def confidence(self) -> npt.NDArray[Any]:
         """The probability of the most probable class."""
         return np.asarray(self._probabilities().max(self.class_dim))
@@ -99,6 +94,8 @@ class Model:
         self._session = session
         self._inputs = session.get_inputs()
         self._outputs = _output_names(session, metadata)
+        plain = metadata.get("plain_output")
+        self._names = [each.name for each in session.get_outputs() if each.name != plain]
         self.metadata = metadata
         self.input_shapes: list[tuple[int | None, ...]] = [
             tuple(n if isinstance(n, int) else None for n in x.shape) for x in self._inputs
@@ -149,13 +146,11 @@ class Model:
 
     def _run(self, feed: Arrays) -> Arrays:
         """All outputs by name; the original network's own is left out."""
-        plain = self.metadata.get("plain_output")
-        names = [each.name for each in self._session.get_outputs() if each.name != plain]
         try:
-            outputs = self._session.run(names, feed)
+            outputs = self._session.run(self._names, feed)
         except Exception as error:  # each of its failures is a class of its own
             raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
-        return dict(zip(names, _hide_rows(outputs, feed.values()), strict=True))
+        return dict(zip(self._names, _hide_rows(outputs, feed.values()), strict=True))
 
 
 def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:

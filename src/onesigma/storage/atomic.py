@@ -62,6 +62,12 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_text(path: Path, text: str) -> None:
+    """A file of this text; as ``replacing``."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Create the file, and lock it: while its writer lives, nobody takes it for a leftover."""

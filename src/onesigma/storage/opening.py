@@ -240,10 +240,7 @@ def accept_any_batch(predict: Predict, size: int | None) -> Predict:
         if len(x) == 0:
             raise InputError("There are no inputs to answer.")
         filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
-        whole = runtime.Prediction.cat(
-            [predict(filled[i : i + size]) for i in range(0, len(x), size)]
-        )
-        arrays = {name: values[: len(x)] for name, values in whole.arrays().items()}
-        return runtime.Prediction(**arrays, class_dim=whole.class_dim)
+        parts = [predict(filled[i : i + size]) for i in range(0, len(x), size)]
+        return runtime.Prediction.cat(parts).take(slice(len(x)))
 
     return predict_in_batches

@@ -10,6 +10,8 @@ from lab.bench.small_model import CLASSES, SHAPE
 from torch import nn
 
 import onesigma
+from onesigma.calibration.exam import Exam
+from onesigma.calibration.teacher import Lesson
 from onesigma.lab.bench import closeness, deployed
 from onesigma.lab.bench.closeness import Distance
 from onesigma.lab.bench.deployed_picture import draw, spread
@@ -23,16 +25,20 @@ def logits(*probs: float) -> torch.Tensor:
     return torch.tensor(probs).log()
 
 
+def exam_of(passes: torch.Tensor) -> Exam:
+    return Exam(Lesson((torch.zeros(len(passes)),), passes))
+
+
 def test_passes_are_those_of_a_hand_computation():
     """A reference without noise: every pass says one half."""
-    reference = closeness.make_reference(logits(0.5, 0.5).expand(100, 4, 2))
-    assert reference.noise.abs().max() < 1e-12
+    exam = exam_of(logits(0.5, 0.5).expand(4, 100, 2))
+    assert exam.one_pass.abs().max() < 1e-12
     few = torch.tensor([0.4, 0.6]).expand(3, 4, 2)
     answers = {
         "far": (torch.tensor([0.25, 0.75]).expand(4, 2), None),
         "near": (torch.tensor([0.499, 0.501]).expand(4, 2), None),
     }
-    found = closeness.compare(reference, {30: few}, answers)
+    found = closeness.compare(exam, {30: few}, answers)
     kl_few = 0.5 * math.log(0.5 / 0.4) + 0.5 * math.log(0.5 / 0.6)
     kl_far = 0.5 * math.log(0.5 / 0.25) + 0.5 * math.log(0.5 / 0.75)
     assert found["MC-30"].kl == pytest.approx(kl_few, rel=1e-5)
@@ -44,25 +50,12 @@ def test_passes_are_those_of_a_hand_computation():
     assert found["near"].passes == 100  # as many as the reference has
 
 
-def test_the_noise_of_the_reference_is_taken_off():
-    """Passes that are sure of one class or the other: p̂ is a share, D / R is 1 / 2R."""
-    passes, inputs = 100, 4000
-    generator = torch.Generator().manual_seed(0)
-    first = torch.rand(passes, inputs, generator=generator) < 0.3
-    sure = 60.0 * torch.stack([first, ~first], -1)
-    reference = closeness.make_reference(sure)
-    assert float(reference.noise.mean()) == pytest.approx(1 / (2 * passes), rel=0.1)
-    method = torch.tensor([0.4, 0.6]).expand(inputs, 2)
-    kl = 0.3 * math.log(0.3 / 0.4) + 0.7 * math.log(0.7 / 0.6)
-    found = float(reference.divergences(method).mean())
-    assert abs(found - kl) < 0.2 / (2 * passes)
-
-
 def test_the_std_ratio_is_a_median():
-    noisy = torch.randn(200, 5, 3, generator=torch.Generator().manual_seed(0))
-    reference = closeness.make_reference(noisy)
-    probs = reference.probs.float()
-    found = closeness.compare(reference, {30: probs[None]}, {"a": (probs, 2 * reference.std)})
+    noisy = torch.randn(5, 200, 3, generator=torch.Generator().manual_seed(0))
+    probs = noisy.softmax(-1).mean(1)
+    found = closeness.compare(
+        exam_of(noisy), {30: probs[None]}, {"a": (probs, 2 * noisy.double().std(1))}
+    )
     assert found["a"].std_ratio == pytest.approx(2)
 
 
@@ -76,7 +69,7 @@ def small_splits() -> Splits:
 def test_a_network_is_fitted_compared_and_timed(monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime")
     # What fit does has tests of its own, and takes longer.
-    monkeypatch.setattr(onesigma, "fit", lambda network, x, seed: onesigma.convert(network, x[:4]))
+    monkeypatch.setattr(onesigma, "fit", lambda network, x, **_: onesigma.convert(network, x[:4]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Dropout(0.4), nn.Flatten()]

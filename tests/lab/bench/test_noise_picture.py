@@ -11,8 +11,6 @@ from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.motion import Recording
 from onesigma.lab.datasets.noise import NOISES, Period
 
-WORDS = {"title": "t", "when": "w", "footnote": "f"}
-
 
 def panel(lines=3, **changes):
     before = np.random.default_rng(0).normal(size=(100, lines))
@@ -33,7 +31,7 @@ def test_two_panels_to_a_row_and_nothing_else_in_the_folder(tmp_path):
     heights = []
     for count in (1, 2, 3):
         sound = panel(1, clean_on_top=True)
-        draw([panel()] * (count - 1) + [sound], periods, 600.0, path, **WORDS)
+        draw([panel()] * (count - 1) + [sound], periods, 600.0, path)
         heights.append(png_height(path))
     assert heights[0] == heights[1] < heights[2]
     assert sorted(tmp_path.iterdir()) == [path, path.with_suffix(".svg")]
@@ -41,13 +39,13 @@ def test_two_panels_to_a_row_and_nothing_else_in_the_folder(tmp_path):
 
 def test_a_stream_of_many_lines_that_stands_still_is_drawn(tmp_path):
     still = np.zeros((50, 9))
-    draw([panel(before=still, after=still)], [], 60.0, tmp_path / "n.png", **WORDS)
+    draw([panel(before=still, after=still)], [], 60.0, tmp_path / "n.png")
     assert png_height(tmp_path / "n.png") > 300
 
 
 def test_nothing_to_draw_is_refused(tmp_path):
     with pytest.raises(ValueError, match="No noise"):
-        draw([], [], 60.0, tmp_path / "n.png", **WORDS)
+        draw([], [], 60.0, tmp_path / "n.png")
 
 
 def recordings():

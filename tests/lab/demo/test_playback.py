@@ -1,4 +1,4 @@
-"""The stream of ``onesigma live --demo``: uncertainty rises where the sensor drifts."""
+"""The stream of ``onesigma live --demo``: it is right on exercises, and does not act on faults."""
 
 from itertools import pairwise
 
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo import playback
+from onesigma.lab.demo import figures, playback
 from onesigma.tables.stream import windows
+
+FAULTS = (figures.DRIFT, figures.DEAD, figures.OTHER_UNITS)
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +32,21 @@ def stream():
 def test_every_exercise_is_played_and_named(stream):
     model, feed, _ = stream
     assert model.class_names == watch.CLASS_NAMES
-    assert [name for _, name in feed.notes if name != playback.DRIFT] == list(watch.CLASS_NAMES)
+    assert [name for _, name in feed.notes if name not in FAULTS] == list(watch.CLASS_NAMES)
     assert playback.PERSON in watch.TEST_SUBJECTS
     assert feed.recorded
     assert len(feed.names) == model.channels
 
 
-def test_uncertainty_rises_where_the_sensor_drifts(stream):
+def test_it_acts_on_exercises_and_not_on_faults(stream):
     model, _, answers = stream
-    drift = [answer for name, answer in answers if name == playback.DRIFT]
-    known = [(name, answer) for name, answer in answers if name != playback.DRIFT]
-    for score in ("entropy", "epistemic"):
-        during = np.mean([getattr(answer, score) for answer in drift])
-        assert during > 2 * np.mean([getattr(answer, score) for _, answer in known])
-    acts = [answer.entropy[0] < model.threshold for _, answer in known]
-    assert np.mean(acts) > 0.6
+    odd = {name: [a.oddness[0] for n, a in answers if n == name] for name in FAULTS}
+    for name, reasons in odd.items():
+        assert np.mean([reason != "" for reason in reasons]) > 0.8, name
+    said = [model.explain(answer, ()) for name, answer in answers if name == figures.DEAD]
+    assert any(words.startswith("channel acc z") for words in said)
+    known = [(name, answer) for name, answer in answers if name not in FAULTS]
+    acts = [bool(answer.act[0]) for _, answer in known]
+    assert np.mean(acts) > 0.5
     right = [model.class_names[answer.label[0]] == name for name, answer in known]
     assert np.mean(right) > 0.8

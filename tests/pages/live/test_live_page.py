@@ -102,6 +102,9 @@ def test_odd_input_is_not_acted_on_wherever_the_slider_is(browser):
         for level in [5] * 4 + [9] * 4:
             levels.put(level)
         shows(page, "label", "unfamiliar")
+        shows(page, "act", "abstains")
+        shows(page, "sure", "Unlike all known input. Most unusual: channel")
+        shows(page, "figures", "unfamiliar below 0.02")
         assert page.get_attribute("#answer", "data-act") == "odd"
         for level in [30] * 4:
             levels.put(level)
@@ -121,6 +124,7 @@ def test_odd_input_is_not_acted_on_wherever_the_slider_is(browser):
         for level in [5] * 4:
             levels.put(level)
         shows(page, "label", "loud")
+        shows(page, "act", "acts")
         levels.put(None)
         shows(page, "state", "ended")
 
@@ -210,6 +214,10 @@ def test_it_fits_the_screen_light_and_dark(browser):
         assert page.evaluate(f"new Set({drawn}).size") > 20  # shades: something is there
         page.hover("#chart", position={"x": 42, "y": 200})  # the first moments are at the left
         page.wait_for_function("seen => !seen.includes(chart.toDataURL())", arg=list(pictures))
+        seen = page.evaluate("chart.toDataURL()")
+        page.focus("#chart")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("seen => chart.toDataURL() !== seen", arg=seen)
 
 
 def test_a_displaced_page_says_so_and_does_not_come_back(browser):

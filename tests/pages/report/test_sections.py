@@ -25,7 +25,7 @@ from pages.report.small_reports import (
 from torch import nn
 
 import onesigma
-from onesigma.pages.report.sections import REASONS
+from onesigma.pages.report.sections import REASONS, percent
 from onesigma.pages.report.write import report_page
 
 
@@ -70,9 +70,9 @@ def test_figures_are_those_of_the_three_methods(page: str) -> None:
 
 def test_the_audit_is_that_of_the_model(page: str) -> None:
     audit = onesigma.audit(residual(), inputs(2, 12), passes=PASSES)
-    told = rows(page, "head<small>linear</small>")  # in the diagram its shape is said, too
-    layer = audit.layers[-1]
-    assert [f"{layer.std_ratio:.2f}", f"{layer.low:.2f}–{layer.high:.2f}"] == told[0][1:3]
+    for layer in (*audit.layers, audit.own):
+        told = [f"{layer.std_ratio:.2f}", f"{layer.low:.2f}–{layer.high:.2f}"]
+        assert told in [row[:2] for row in rows(page, layer.where)]
     assert audit.output is not None
     assert f"KL to Monte Carlo {audit.output.kl:.4f} nats" in page
     assert f"{COUNT} inputs, {PASSES} passes" in page
@@ -82,15 +82,15 @@ def test_the_audit_is_that_of_the_model(page: str) -> None:
     ("ratio", "says"),
     [
         (1.02, "that of Monte Carlo, within 5 %."),
-        (0.5, "0.50 times Monte Carlo’s: too sure. onesigma.calibrate(converted, x) corrects"),
+        (0.5, "0.50 times Monte Carlo’s: too sure. onesigma.fit learns it"),
         (1.2, "1.20 times Monte Carlo’s: not sure enough."),
     ],
 )
-def test_the_verdict_says_what_the_audit_found(ratio: float, says: str) -> None:
+def test_what_the_audit_found_is_said(ratio: float, says: str) -> None:
     audit = labelled().audit
-    last = replace(audit.layers[-1], std_ratio=ratio)
-    made = report_page(replace(labelled(), audit=replace(audit, layers=(last,))))
-    assert f"At the last layer the spread is {says}" in made
+    own = replace(audit.own, std_ratio=ratio)
+    made = report_page(replace(labelled(), audit=replace(audit, own=own)))
+    assert f"The spread of the answer is {says}" in made
 
 
 def test_the_threshold_is_that_of_its_rule(page: str) -> None:
@@ -120,7 +120,7 @@ def test_cost_is_relative_to_the_plain_network(page: str) -> None:
     weights = sum(p.numel() for p in residual().source.parameters())
     for needed in (
         f"{weights:,} numbers",
-        "2.2× the plain network’s time in ONNX Runtime",
+        "2.22× the plain network’s time in ONNX Runtime",
         "a new random order every round",
         "a small machine",
         "energy of one pass 1.50 mJ per answer in PyTorch",
@@ -159,6 +159,23 @@ def test_regression() -> None:
     assert "--labels" in report_page(replace(regression(), labels=None))
 
 
+def test_classes_and_what_they_are_taken_for(page: str) -> None:
+    from sklearn.metrics import confusion_matrix
+
+    found = labelled()
+    said, true = found.ours.label.numpy(), labels().numpy()
+    act = found.rule(found.ours).numpy()
+    matrix = confusion_matrix(true, said)
+    told = rows(page, "walk")
+    assert [int(cell or 0) for cell in told[1]] == matrix[0].tolist()
+    own = true == 0
+    shares = [(said == true)[own], act[own], (said != true)[own & act]]
+    assert told[0] == [str(own.sum()), *(percent(float(share.mean())) for share in shares)]
+    without = report_page(replace(found, rule=None))
+    assert len(rows(without, "walk")[0]) == 2  # nothing is acted on
+    assert "Which class is taken" not in report_page(replace(found, labels=None, rule=None))
+
+
 def dense() -> nn.Module:
     return nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Dropout(0.4), nn.Conv1d(4, 3, 1))
 
@@ -176,7 +193,7 @@ def test_an_answer_at_each_position() -> None:
 
 def test_noise_of_the_input_alone() -> None:
     model = converted(seeded(lambda: nn.Linear(5, 3)), 5, input_std=0.2)
-    assert "input: share 100 %" in report_page(find(model, inputs(5)))
+    assert "<dd>input 100 %." in report_page(find(model, inputs(5)))
 
 
 def test_what_the_guard_finds_is_told() -> None:
@@ -192,9 +209,12 @@ def test_what_the_guard_finds_is_told() -> None:
     names = ("familiar", "unfamiliar", "broken input")
     assert found.to_dict()["familiarity"] == dict(zip(names, counts, strict=True))
     for name, count in zip(names, counts, strict=True):
-        assert rows(text, name)[0] == [str(count), f"{100 * count / COUNT:.1f} %"]
-    # The commonest is what was done to it.
-    assert rows(text, r"channel &lt;img[^<]*: std [^<]*: flat line\?")[0] == ["6"]
+        assert rows(text, name)[0] == [f"{count} ({percent(count / COUNT)})"]
+    # By channel: the one that was broken first, with a guess at what happened.
+    outside = (said.contract.abs().reshape(COUNT, -1, 2) > 1).any(1).sum(0)
+    told = [row for row in rows(text, "&lt;img src=x onerror=alert\\(1\\)&gt;") if len(row) == 3]
+    assert told[-1][0] == str(int(outside[1]))
+    assert told[-1][2].endswith("flat line?")
     assert "Does it know this input?" in text
     assert "the bars are as flat as the dotted line" in plain_text(text)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from onesigma.exporters.c.elementwise import SUPPORT
 from onesigma.exporters.c.integer_layers import RENDERERS as INTEGERS
-from onesigma.exporters.c.integer_layers import TYPES
-from onesigma.exporters.c.loops import File, fill, render_loop
+from onesigma.exporters.c.loops import File, render_loop
 from onesigma.exporters.c.nodes import Graph, Storage
 from onesigma.exporters.c.plan import Loop, Memory, Step
 from onesigma.exporters.c.recurrent import RECURRENT
+from onesigma.exporters.c.text import SUPPORT, fill, read_text
 from onesigma.exporters.c.weighted_layers import RENDERERS
 from onesigma.text_table import text_table
 from onesigma.version import __version__
@@ -24,96 +23,6 @@ _RESERVED = (
     "static struct switch true typedef union unsigned void volatile while "
 )
 
-_HEADER = """\
-/* Written by onesigma @version@. Do not edit.
-
-@size_table@
-
-The code itself comes on top of the tables. */
-#ifndef @NAME@_H
-#define @NAME@_H
-
-#include <stdbool.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define @NAME@_ARENA_SIZE @arena@ /* floats */
-@sizes@
-
-#define @NAME@_NULL_POINTER (-1)
-#define @NAME@_NOT_FINITE (-2) /* an input holds NaN or infinity */
-@class_names@
-struct @name@_prediction {
-    @fields@
-};
-
-/* Answer one input. Returns 0, or one of the errors above, and then leaves *out as it was. Not
-   re-entrant: it uses an arena of its own, which is left out if @NAME@_NO_ARENA is defined. */
-int @name@_predict(@inputs@, struct @name@_prediction *out);
-
-/* The same in the caller's memory: @NAME@_ARENA_SIZE floats, free for other use between two calls.
-   Re-entrant. */
-int @name@_predict_with(float *arena, @inputs@,
-                        struct @name@_prediction *out);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
-"""
-
-_SOURCE = """\
-/* Written by onesigma @version@. Do not edit. */
-#include "@name@.h"
-
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#ifndef @NAME@_STEP
-#define @NAME@_STEP(number) /* for profiling: called before each step */
-#endif
-
-@tables@
-
-@class_names@
-@functions@
-/* By the bits of the exponent, so that it holds with -ffast-math, too. */
-static bool is_finite(const float *values, int count)
-{
-    for (int i = 0; i < count; ++i) {
-        const union { float value; uint32_t bits; } each = {values[i]};
-        if ((each.bits & 0x7f800000u) == 0x7f800000u)
-            return false;
-    }
-    return true;
-}
-
-int @name@_predict_with(float *arena, @given@,
-                        struct @name@_prediction *out)
-{
-    if (arena == NULL || @checks@ || out == NULL)
-        return @NAME@_NULL_POINTER;
-    if (!(@finite@))
-        return @NAME@_NOT_FINITE;
-    @places@
-    @steps@
-    @ends@
-    return 0;
-}
-
-#ifndef @NAME@_NO_ARENA
-int @name@_predict(@given@, struct @name@_prediction *out)
-{
-    static float arena[@NAME@_ARENA_SIZE];
-    return @name@_predict_with(arena, @arguments@, out);
-}
-#endif
-"""
-
 
 def size_table(flash: int, arena: int, prediction: int) -> str:
     rows = [
@@ -125,45 +34,51 @@ def size_table(flash: int, arena: int, prediction: int) -> str:
 
 
 def emit(
-    graph: Graph,
-    steps: Sequence[Step],
-    memory: Memory,
-    name: str,
-    class_names: Sequence[str] = (),
+    graph: Graph, steps: Sequence[Step], memory: Memory, name: str, class_names: Sequence[str] = ()
 ) -> tuple[str, str, tuple[int, int, int]]:
     """The text of header and source, and the bytes of tables, arena and struct."""
     places = _places(graph, memory)
     file = File({storage: place for storage, (place, _) in places.items()})
     if any(storage.kind != "float" for storage in places):
-        file.function("types", TYPES)
+        file.function("types")
     blocks = [line for i, step in enumerate(steps) for line in _block(i, step, file, memory, name)]
     flash = sum(array.nbytes for _, array in file.tables.values())
     sizes = (flash, 4 * max(1, memory.size), _prediction_bytes(graph))
     inputs = {identifier(each): value.size for each, value in graph.inputs.items()}
-    given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
     declared, defined = _class_names(name, class_names)
-    names = {"version": __version__, "NAME": name.upper(), "name": name}
+    shared = {"version": __version__, "NAME": name.upper(), "name": name, **arguments(inputs)}
     header = {
         "size_table": size_table(*sizes).replace("─", "-"),
         "arena": max(1, memory.size),
         "sizes": _input_sizes(graph, name.upper()),
         "class_names": declared,
         "fields": _fields(graph),
-        "inputs": ", ".join(f"const float *{each}" for each in inputs),
     }
     source = {
         "tables": file.table_lines(),
         "class_names": defined,
         "functions": _functions(file, blocks),
-        "given": ", ".join(f"const float *{each}" for each in given),
-        "checks": " || ".join(f"{each} == NULL" for each in given),
         "finite": " && ".join(f"is_finite(in_{each}, {size})" for each, size in inputs.items()),
         "places": [line for _, line in places.values() if line],
         "steps": blocks,
         "ends": _ends(graph),
+    }
+    texts = (
+        fill(read_text("model.h"), **shared, **header),
+        fill(read_text("model.c"), **shared, **source),
+    )
+    return *texts, sizes
+
+
+def arguments(inputs: Collection[str]) -> dict[str, object]:
+    """The inputs as a function declares them, defines them, checks them and passes them on."""
+    given = [f"in_{each}" for each in inputs]  # an input may be named like one of our variables
+    return {
+        "inputs": ", ".join(f"const float *{each}" for each in inputs),
+        "given": ", ".join(f"const float *{each}" for each in given),
+        "checks": " || ".join(f"{each} == NULL" for each in given),
         "arguments": ", ".join(given),
     }
-    return fill(_HEADER, **names, **header), fill(_SOURCE, **names, **source), sizes
 
 
 def _class_names(name: str, class_names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -11,15 +11,16 @@ from pathlib import Path
 import onnx
 
 from onesigma.errors import ExportError, InputError
-from onesigma.exporters.c import integer_layers
+from onesigma.exporters.c import integer_layers, weighted_layers
 from onesigma.exporters.c.emit import emit, size_table
 from onesigma.exporters.c.onnx_reader import read
-from onesigma.exporters.c.plan import Step, fuse, plan_memory
-from onesigma.exporters.c.weighted_layers import scratch_size
+from onesigma.exporters.c.plan import Loop, Step, fuse, plan_memory
 from onesigma.exporters.c.weights import share_squares
 from onesigma.exporters.int8 import Fidelity
 from onesigma.runtime.model import METADATA_KEY
 from onesigma.storage.atomic import replacing
+
+_SCRATCH = {**weighted_layers.SCRATCH, **integer_layers.SCRATCH}
 
 
 @dataclass(frozen=True)
@@ -103,15 +104,16 @@ def _check(folder: Path) -> None:
 
 
 def _scratch(step: Step) -> int:
-    return scratch_size(step) + integer_layers.scratch_size(step)
+    """Floats that a step works in besides its results."""
+    if isinstance(step, Loop) or step.kind not in _SCRATCH:
+        return 0
+    return _SCRATCH[step.kind](step)
 
 
 def _class_names(model: onnx.ModelProto) -> list[str]:
     """Those that ``onesigma.export`` wrote into the model, if it did."""
-    for entry in model.metadata_props:
-        if entry.key == METADATA_KEY:
-            try:
-                return list(json.loads(entry.value)["class_names"] or [])
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise ExportError(f"The model's onesigma metadata are damaged: {error}") from error
-    return []
+    text = {entry.key: entry.value for entry in model.metadata_props}.get(METADATA_KEY)
+    try:
+        return [] if text is None else list(json.loads(text)["class_names"] or [])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ExportError(f"The model's onesigma metadata are damaged: {error}") from error

@@ -16,10 +16,10 @@ from math import prod
 
 import numpy as np
 
-from onesigma.exporters.c.loops import File, fill
+from onesigma.exporters.c.loops import File
 from onesigma.exporters.c.nodes import Array, Node
-from onesigma.exporters.c.plan import Loop, Step
-from onesigma.exporters.c.weighted_layers import Geometry, geometry
+from onesigma.exporters.c.text import piece_lines
+from onesigma.exporters.c.weighted_layers import Geometry, geometry, in_blocks, shape_lines
 
 _BLOCK = 4  # filters at once
 _COLUMNS = {_BLOCK: 2, 1: 8}  # at once, by the filters
@@ -27,249 +27,6 @@ _MOST_TAPS = 64  # of a kernel of one channel, which is always unrolled
 _MOST_WORDS = 32  # of a kernel that is unrolled; one with more looks up where each word is
 _STRIP = 1024  # words of a strip of one channel, about
 _WORDS = 12  # that are unrolled at least, if there are channels enough
-
-TYPES = """\
-/* Parts of the arena as other types than float. */
-#if defined(__GNUC__)
-#define MAY_ALIAS __attribute__((may_alias))
-#else
-#define MAY_ALIAS
-#endif
-typedef int32_t sum32 MAY_ALIAS;
-typedef uint32_t word MAY_ALIAS; /* two values of 16 bits */
-"""
-
-_SIMD = """\
-#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_SIMD32)
-#include <arm_acle.h>
-#endif
-
-/* sum and both products of two words. */
-static inline int32_t smlad(uint32_t a, uint32_t b, int32_t sum)
-{
-#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_SIMD32)
-    return __smlad((int16x2_t)a, (int16x2_t)b, sum);
-#else
-    return sum + (int16_t)a * (int16_t)b + (int16_t)(a >> 16) * (int16_t)(b >> 16);
-#endif
-}
-
-/* Loads that stay where they are written: gcc 12 would need more registers than there are. Two
-   words are one instruction, for which they need not be aligned to eight bytes. */
-#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_SIMD32)
-typedef uint64_t two MAY_ALIAS;
-#define LOAD(at) (*(const volatile word *)(at))
-#define LOAD_TWO(a, b, at) \\
-    const two a##b = *(const volatile two *)(at); \\
-    const uint32_t a = (uint32_t)a##b, b = (uint32_t)(a##b >> 32)
-#else
-#define LOAD(at) (*(at))
-#define LOAD_TWO(a, b, at) const uint32_t a = (at)[0], b = (at)[1]
-#endif
-
-/* The first and the third of four signed bytes as a word. */
-static inline uint32_t sxtb16(uint32_t bytes)
-{
-#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_SIMD32)
-    return (uint32_t)__sxtb16((int8x4_t)bytes);
-#else
-    return (uint16_t)(int8_t)bytes | (uint32_t)(int8_t)(bytes >> 16) << 16;
-#endif
-}
-
-/* The second and the fourth. */
-static inline uint32_t sxtb16_next(uint32_t bytes)
-{
-    return sxtb16(bytes >> 8 | bytes << 24);
-}
-"""
-
-_CONV = """\
-/* Sizes of a convolution of codes; a strip is as that of floats, of words. */
-struct conv8 {
-    int groups, channels, filters;  /* of one group; channels are counted in words */
-    int height, width, top, left;   /* of the input; zeros above it and to its left */
-    int rows, columns;              /* of the output */
-    int row_stride, stride;         /* from row to row, from column to column */
-    int row_phases, phases;         /* of them, those that a tap reads */
-    int strip, depth;               /* output rows at once; rows of a plane */
-    int pitch, plane, channel_pitch; /* from one to the next */
-    int shared;                     /* zeros that end one row and begin the next */
-    int all, words, zero;           /* channels of a group; words of one filter; code of zero */
-};
-
-/* Some filters (4 or 1) at neighbouring columns (2 or 8), or at one. A filter has four numbers:
-   what its sum starts at, and its rounding. */
-typedef void kernel8(const word *x, const word *w, const word *end, const int32_t *filter,
-                     uint8_t *y, int plane);
-
-static void fill_words(const struct conv8 *g, const uint8_t *x, int first, word *strip)
-{
-    const int stride = g->stride, pitch = g->pitch;
-    const word pad = (word)g->zero * 0x10001u;
-    for (int c = 0; c < g->all; c += 2, x += 2 * g->height * g->width) {
-        const int next = c + 1 < g->all ? g->height * g->width : 0;
-        for (int p = 0; p < g->row_phases * g->phases; ++p) {
-            const int left = g->left - p % g->phases;
-            const int zeros = left > 0 ? (left + stride - 1) / stride : 0;
-            const int filled = (g->width + left + stride - 1) / stride;
-            const int end = filled < pitch ? filled : pitch;
-            for (int i = 0; i < g->depth; ++i, strip += pitch) {
-                const int r = first + p / g->phases + i * g->row_stride;
-                int j = 0;
-                if (r >= 0 && r < g->height) {
-                    for (; j < zeros && j < pitch; ++j)
-                        strip[j] = pad;
-                    const uint8_t *a = x + r * g->width + (j * stride - left), *b = a + next;
-                    for (; j < end; ++j, a += stride, b += stride)
-                        strip[j] = *a | (word)*b << 16;
-                }
-                for (; j < pitch; ++j)
-                    strip[j] = pad;
-            }
-            for (int i = 0; i < g->shared; ++i)
-                *strip++ = pad;
-        }
-    }
-}
-
-static void rows8(const struct conv8 *g, const word *x, const word *w, const int32_t *filter,
-                  int filters, uint8_t *y, int rows, kernel8 *const *kernels)
-{
-    const int plane = g->rows * g->columns, columns = filters == 4 ? 2 : 8;
-    const word *const end = w + filters * g->words;
-    for (; rows > 0; --rows, x += g->pitch - g->columns) {
-        int left = g->columns;
-        for (; left >= columns; left -= columns, x += columns, y += columns)
-            kernels[0](x, w, end, filter, y, plane);
-        for (; left > 0; --left)
-            kernels[1](x++, w, end, filter, y++, plane);
-    }
-}
-
-static void conv8(const struct conv8 *g, const uint8_t *x, const uint32_t *w,
-                  const int32_t *filters, uint8_t *y, kernel8 *const *kernels, word *scratch)
-{
-    const int plane = g->rows * g->columns;
-    word *const weights = scratch + g->channels * g->channel_pitch;
-    for (int group = 0; group < g->groups; ++group, x += g->all * g->height * g->width) {
-        const uint32_t *own = w;
-        for (int row = 0; row < g->rows; row += g->strip) {
-            const int rows = g->rows - row < g->strip ? g->rows - row : g->strip;
-            fill_words(g, x, row * g->row_stride - g->top, scratch);
-            own = w;
-            for (int f = 0, n; f < g->filters; f += n) {
-                n = g->filters - f >= 4 ? 4 : 1;
-                const int filter = group * g->filters + f, count = (n * g->words + 1) / 2;
-                for (word *to = weights; to != weights + 2 * count; to += 2) {
-                    const uint32_t bytes = *own++;
-                    to[0] = sxtb16(bytes);
-                    to[1] = sxtb16_next(bytes);
-                }
-                rows8(g, scratch, weights, filters + 4 * filter, n,
-                      y + filter * plane + row * g->columns, rows, kernels + (n == 4 ? 0 : 2));
-            }
-        }
-        w = own;
-    }
-}
-"""
-
-_KERNEL = """\
-static void @name@(const word *x, const word *w, const word *end,
-@space@const int32_t *filter, uint8_t *y, int plane)
-{
-    @starts@
-    @places@
-    do {
-        @place@
-        @sums@
-        w += @used@;
-        @move@
-    } while (w != end);
-    @ends@
-}
-"""
-
-
-_DEPTH = """\
-/* One row of one filter. */
-typedef void row8(const word *x, const word *w, const int32_t *filter, uint8_t *y, int columns);
-
-static word two_at(const uint8_t *row, int i, const struct conv8 *g)
-{
-    const word first = i >= 0 && i < g->width ? row[i] : (word)g->zero;
-    const word second = i + 1 >= 0 && i + 1 < g->width ? row[i + 1] : (word)g->zero;
-    return first | second << 16;
-}
-
-/* A convolution of single channels; a word holds two neighbouring columns. */
-static void depth8(const struct conv8 *g, const uint8_t *x, const uint32_t *w,
-                   const int32_t *filter, uint8_t *y, row8 *kernel, word *scratch)
-{
-    word *const weights = scratch + g->depth * g->pitch;
-    const word pad = (word)g->zero * 0x10001u;
-    for (int group = 0; group < g->groups; ++group, x += g->height * g->width) {
-        const int count = (g->words + 1) / 2;
-        for (int row = 0; row < g->rows; row += g->strip) {
-            const int rows = g->rows - row < g->strip ? g->rows - row : g->strip;
-            const int first = row * g->row_stride - g->top;
-            for (int i = 0; i < g->depth; ++i) {
-                word *const strip = scratch + i * g->pitch;
-                const uint8_t *const from = x + (first + i) * g->width;
-                int j = 0;
-                if (first + i >= 0 && first + i < g->height) {
-                    for (; 2 * j < g->left && j < g->pitch; ++j)
-                        strip[j] = two_at(from, 2 * j - g->left, g);
-                    const uint8_t *pair = from + (2 * j - g->left);
-                    const int filled = (g->left + g->width) / 2;
-                    const int end = filled < g->pitch ? filled : g->pitch;
-                    for (; j < end; ++j, pair += 2)
-                        strip[j] = pair[0] | (word)pair[1] << 16;
-                    if (j < g->pitch) {
-                        strip[j] = two_at(from, 2 * j - g->left, g);
-                        ++j;
-                    }
-                }
-                for (; j < g->pitch; ++j)
-                    strip[j] = pad;
-            }
-            for (int f = 0; f < g->filters; ++f) {
-                const uint32_t *own = w + f * count;
-                for (word *to = weights; to != weights + 2 * count; to += 2) {
-                    const uint32_t bytes = *own++;
-                    to[0] = sxtb16(bytes);
-                    to[1] = sxtb16_next(bytes);
-                }
-                for (int r = 0; r < rows; ++r)
-                    kernel(scratch + r * g->row_stride * g->pitch, weights, filter + 4 * f,
-                           y + (f * g->rows + row + r) * g->columns, g->columns);
-            }
-        }
-        w += g->filters * count;
-        filter += 4 * g->filters;
-        y += g->filters * g->rows * g->columns;
-    }
-}
-"""
-
-_ROW = """\
-static void @name@(const word *x, const word *w, const int32_t *filter, uint8_t *y, int columns)
-{
-    const int32_t start = filter[0], multiplier = filter[1], high = filter[2], shift = filter[3];
-    for (; columns > 0; columns -= 4, x += @step@, y += 4) {
-        int32_t s0 = start, s1 = start, s2 = start, s3 = start;
-        @sums@
-        y[0] = requantised(s0, multiplier, high, shift);
-        if (columns > 1)
-            y[1] = requantised(s1, multiplier, high, shift);
-        if (columns > 2)
-            y[2] = requantised(s2, multiplier, high, shift);
-        if (columns > 3)
-            y[3] = requantised(s3, multiplier, high, shift);
-    }
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -314,26 +71,17 @@ def _pack(words: Array) -> Array:
 def _weights(codes: Array, taps: Array, groups: int) -> Array:
     """For each four filters, or each of the rest: word by word those of all filters."""
     words = np.concatenate([codes, np.zeros((len(codes), 1), codes.dtype)], 1)[:, taps]
-    parts = []
-    for group in np.split(words, groups):
-        whole = len(group) // _BLOCK * _BLOCK
-        parts += [_pack(group[i : i + _BLOCK].swapaxes(0, 1)) for i in range(0, whole, _BLOCK)]
-        parts += [_pack(one) for one in group[whole:]]
-    return np.concatenate(parts)
+    return np.concatenate([_pack(block) for block in in_blocks(words, groups)])
 
 
-def scratch_size(step: Step) -> int:
-    """Floats for a strip and the weights of four filters, or for the input of a linear layer."""
-    if isinstance(step, Loop) or step.kind not in RENDERERS:
-        return 0
-    if step.kind == "Dense8":
-        return -(-step.reads[0].shape[-1] // 4) * 2
-    g = _geometry(step)
-    if _is_single(step, g):
+def _conv_scratch(node: Node) -> int:
+    """Floats for a strip and the weights of four filters."""
+    g = _geometry(node)
+    if _is_single(node, g):
         sizes = _single_sizes(g)
         return sizes["depth"] * sizes["pitch"] + sizes["words"] + 1
     strip = g.sizes["channels"] * g.sizes["channel_pitch"]
-    return strip + _BLOCK * len(_words(step, g).taps) + 1
+    return strip + _BLOCK * len(_words(node, g).taps) + 1
 
 
 def _is_single(node: Node, g: Geometry) -> bool:
@@ -370,8 +118,8 @@ def _single_taps(g: Geometry) -> Array:
     return np.concatenate(taps).reshape(-1, 2)
 
 
-def _row_kernel(g: Geometry, sizes: dict[str, int]) -> tuple[str, str]:
-    """Name and text of the kernel for four columns of one filter."""
+def _add_row_kernel(file: File, g: Geometry, sizes: dict[str, int]) -> str:
+    """The kernel for four columns of one filter; returns its name."""
     (rows, columns), step, lines, used = g.kernel, g.stride[1], [], 0
     for k in range(rows):
         counts = _row_words(columns, step)
@@ -390,13 +138,13 @@ def _row_kernel(g: Geometry, sizes: dict[str, int]) -> tuple[str, str]:
         lines.append("}")
     numbers = [*g.kernel, step, g.dilation[0], sizes["pitch"]]
     name = "_".join(["row", *map(str, numbers)])
-    return name, fill(_ROW, name=name, step=2 * step, sums=lines)
+    return file.function(name, "row8", step=2 * step, sums=lines)
 
 
 def _render_single(node: Node, g: Geometry, file: File) -> list[str]:
     sizes: dict[str, object] = {**_single_sizes(g), "zero": node.attributes["zero"]}
-    file.function("depth8", _DEPTH)
-    kernel = file.function(*_row_kernel(g, _single_sizes(g)))
+    file.function("depth8")
+    kernel = _add_row_kernel(file, g, _single_sizes(g))
     codes = node.attributes["codes"]
     weights = _weights(codes, _single_taps(g), len(codes))  # one filter after another
     return [
@@ -409,21 +157,19 @@ def _render_single(node: Node, g: Geometry, file: File) -> list[str]:
 
 def _shape(sizes: Mapping[str, object]) -> list[str]:
     """The lines of a ``struct conv8``."""
-    members = [f".{k} = {n}" for k, n in sizes.items() if k not in ("taps", "window")]
-    rows = [f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)]
-    return ["static const struct conv8 shape = {", *rows, "};"]
+    return shape_lines("conv8", {k: n for k, n in sizes.items() if k not in ("taps", "window")})
 
 
 def _render_conv(node: Node, file: File) -> list[str]:
     g, codes = _geometry(node), node.attributes["codes"]
-    file.function("smlad", _SIMD)
-    file.function("conv8", _CONV)
+    file.function("smlad")
+    file.function("conv8")
     if _is_single(node, g):
         return _render_single(node, g, file)
     words, filters = _words(node, g), g.sizes["filters"]
     table = "" if words.step else file.table(np.array(words.places), "int32")
     kernels = [
-        file.function(*_kernel(g, words, table, n, columns)) if used else "NULL"
+        _add_kernel(file, g, words, table, n, columns) if used else "NULL"
         for n, used in ((_BLOCK, filters >= _BLOCK), (1, filters % _BLOCK))
         for columns in (_COLUMNS[n], 1)
     ]
@@ -442,16 +188,18 @@ def _filters(node: Node, file: File) -> str:
     return file.table(node.attributes["filters"], "int32")
 
 
-def _kernel(g: Geometry, words: _Words, table: str, filters: int, columns: int) -> tuple[str, str]:
-    """Name and text of the kernel for some filters and columns at once."""
+def _add_kernel(
+    file: File, g: Geometry, words: _Words, table: str, filters: int, columns: int
+) -> str:
+    """The kernel for some filters and columns at once; returns its name."""
     unrolled = words.places if words.step else [0]
     sizes = [*g.kernel, *g.stride, *g.dilation, g.sizes["pitch"], g.sizes["plane"], words.step]
     name = "_".join(["sums", *map(str, sizes), *table.split(), f"{filters}x{columns}"])
     start = "int32_t " + ", ".join(f"s{{0}}{p} = filter[{{1}}]" for p in range(columns)) + ";"
     products = [_products(i, place, filters, columns) for i, place in enumerate(unrolled)]
-    text = fill(
-        _KERNEL,
-        name=name,
+    return file.function(
+        name,
+        "kernel8",
         space=" " * (len(name) + 13),
         starts=[start.format(f, 4 * f) for f in range(filters)],
         places=[f"const int32_t *place = {table};"] if table else ["const word *r = x;"],
@@ -461,7 +209,6 @@ def _kernel(g: Geometry, words: _Words, table: str, filters: int, columns: int) 
         move=[] if table else [f"r += {words.step};"],
         ends=[line for f in range(filters) for line in _ends(f, columns)],
     )
-    return name, text
 
 
 def _ends(f: int, columns: int) -> list[str]:
@@ -488,48 +235,14 @@ def _products(index: int, place: int, filters: int, columns: int) -> list[str]:
     return ["{", *(f"    {line}" for line in lines), "}"]
 
 
-_DENSE = """\
-static void dense8(const uint32_t *w, int inputs, int outputs, int rows, const int32_t *filters,
-                   const uint8_t *x, uint8_t *y, word *scratch)
-{
-    for (int row = 0; row < rows; ++row, x += inputs, y += outputs) {
-        const uint32_t *v = w;
-        const int32_t *filter = filters;
-        word *const end = scratch + (inputs + 3) / 4 * 2;
-        for (int i = 0; i < inputs; i += 2)
-            scratch[i / 2] = x[i] | (i + 1 < inputs ? (word)x[i + 1] << 16 : 0);
-        if ((inputs + 3) % 4 < 2)
-            end[-1] = 0;
-        int o = 0;
-        @blocks@
-    }
-}
-"""
-
-_DENSE_BLOCK = """\
-for (; o + @n@ <= outputs; o += @n@, filter += @numbers@) {
-    int32_t @starts@;
-    for (const word *r = scratch; r != end; r += 2, v += @n@) {
-        const word a = r[0], b = r[1];
-        uint32_t q;
-        @sums@
-    }
-    @ends@
-}"""
-
-
 def _render_dense(node: Node, file: File) -> list[str]:
     (x,), (y,), codes = node.reads, node.writes, node.attributes["codes"]
     outputs, inputs = codes.shape
-    file.function("smlad", _SIMD)
-    blocks = _dense_block(_BLOCK) + _dense_block(1)
-    file.function("dense8", fill(_DENSE, blocks=blocks))
+    file.function("smlad")
+    file.function("dense8", blocks=_dense_block(_BLOCK) + _dense_block(1))
     taps = np.arange(-(-inputs // 4) * 4)
     taps = np.where(taps < inputs, taps, -1).reshape(-1, 2, 2)
-    words = np.concatenate([codes, np.zeros((outputs, 1), codes.dtype)], 1)[:, taps]
-    whole = outputs // _BLOCK * _BLOCK
-    parts = [words[i : i + _BLOCK].swapaxes(0, 1) for i in range(0, whole, _BLOCK)]
-    table = file.table(np.concatenate([_pack(p) for p in [*parts, *words[whole:]]]), "uint32")
+    table = file.table(_weights(codes, taps, 1), "uint32")
     return [
         f"dense8({table}, {inputs}, {outputs}, {prod(x.shape[:-1])}, {_filters(node, file)},",
         f"       {file.pointer(x)}, {file.pointer(y)}, (word *)({file.scratch}));",
@@ -539,16 +252,21 @@ def _render_dense(node: Node, file: File) -> list[str]:
 def _dense_block(n: int) -> list[str]:
     sum_ = "q = v[{0}]; s{0} = smlad(sxtb16(q), a, s{0}); s{0} = smlad(sxtb16_next(q), b, s{0});"
     end = "y[o + {0}] = requantised(s{0}, filter[{1}], filter[{2}], filter[{3}]);"
-    return fill(
-        _DENSE_BLOCK,
+    return piece_lines(
+        "dense8_block",
         n=n,
         numbers=4 * n,
         starts=", ".join(f"s{k} = filter[{4 * k}]" for k in range(n)),
         sums=[sum_.format(k) for k in range(n)],
         ends=[end.format(k, 4 * k + 1, 4 * k + 2, 4 * k + 3) for k in range(n)],
-    ).split("\n")
+    )
 
 
+# Of a linear layer, floats for its input as words.
+SCRATCH: dict[str, Callable[[Node], int]] = {
+    "Conv8": _conv_scratch,
+    "Dense8": lambda node: -(-node.reads[0].shape[-1] // 4) * 2,
+}
 RENDERERS: dict[str, Callable[[Node, File], list[str]]] = {
     "Conv8": _render_conv,
     "Dense8": _render_dense,

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onesigma.errors import ExportError
 from onesigma.exporters.c.elementwise import ELEMENTWISE
-from onesigma.exporters.c.nodes import Array, Builder, Codes, Level, Made, Node, Value
+from onesigma.exporters.c.nodes import Array, Builder, Codes, Level, Made, Node, Value, require
 
 _MOVES = frozenset(
     {"Concat", "Dropout", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity"}
@@ -63,8 +62,8 @@ def read_quantize(b: Builder, x: Value, scale: Array, zero: Any = None, **_: Any
 
 def _level(scale: Array, zero: Array | None) -> Level:
     zero = np.zeros(1, np.uint8) if zero is None else zero
-    if scale.size != 1 or zero.dtype not in (np.uint8, np.int8):
-        raise ExportError("The C generator does not know codes but uint8 and int8, with one scale.")
+    known = scale.size == 1 and zero.dtype in (np.uint8, np.int8)
+    require(known, "codes but uint8 and int8, with one scale")
     return Level(float(scale.item()), int(zero.item()) + (128 if zero.dtype == np.int8 else 0))
 
 

@@ -5,7 +5,6 @@ Also the file that all renderers write into, and two structured ops of a few lin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -15,6 +14,7 @@ import numpy as np
 from onesigma.exporters.c.elementwise import REDUCTIONS, expression, literal
 from onesigma.exporters.c.nodes import Array, Node, Shape, Storage, Value
 from onesigma.exporters.c.plan import Loop
+from onesigma.exporters.c.text import fill_piece
 
 
 @dataclass
@@ -40,9 +40,10 @@ class File:
         name = f"k{len(self.tables)}"
         return self.tables.setdefault((kind, flat.tobytes()), (name, flat))[0]
 
-    def function(self, name: str, text: str) -> str:
-        """Make sure that a static function is in the file; returns its name."""
-        self.functions.setdefault(name, text)
+    def function(self, name: str, piece: str = "", **parts: object) -> str:
+        """Make sure that a piece of C is in the file, under its own name or another; returns it."""
+        if name not in self.functions:
+            self.functions[name] = fill_piece(piece or name, name=name, **parts)
         return name
 
     def table_lines(self) -> list[str]:
@@ -56,22 +57,6 @@ class File:
             lines += [f"    {', '.join(numbers[i : i + 8])}," for i in range(0, len(numbers), 8)]
             lines.append("};")
         return lines
-
-
-def fill(template: str, **parts: object) -> str:
-    """A template with its @names@ replaced (C is full of braces).
-
-    A name alone on its line takes a list of lines, which are indented as it is.
-    """
-    lines = []
-    for line in template.split("\n"):
-        mark = re.fullmatch(r"( *)@(\w+)@", line)
-        part = parts[mark[2]] if mark else None
-        if mark and isinstance(part, list):
-            lines += [f"{mark[1]}{each}".rstrip() for each in part]
-        else:
-            lines.append(re.sub(r"@(\w+)@", lambda match: str(parts[match[1]]), line))
-    return "\n".join(lines)
 
 
 def render_take(node: Node, file: File) -> list[str]:

@@ -14,8 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from onesigma.errors import ExportError
+
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
+
+
+def require(condition: object, what: str) -> None:
+    """Refuse a use of an op that would come out wrong."""
+    if not condition:
+        raise ExportError(f"The C generator does not know {what}.")
+
 
 # The number that leaves the other operand as it is, and whether it may stand first.
 _NEUTRAL = {"Add": (0.0, True), "Sub": (0.0, False), "Mul": (1.0, True), "Div": (1.0, False)}
@@ -217,7 +226,8 @@ class Made(NamedTuple):
 class Builder:
     """Appends nodes: none twice, none that changes nothing. Methods return what the node writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
         self.nodes: list[Node] = []
         self.name = ""  # of the ONNX op that is being read, for comments and messages
         # What was padded with zeros, and how: a convolution pads by itself.

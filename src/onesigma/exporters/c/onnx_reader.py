@@ -20,9 +20,19 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onesigma.errors import ExportError, InputError
-from onesigma.exporters.c.elementwise import ELEMENTWISE
+from onesigma.exporters.c.elementwise import ELEMENTWISE, REDUCTIONS
 from onesigma.exporters.c.integers import read_dequantize, read_quantize
-from onesigma.exporters.c.nodes import Array, Builder, Graph, Made, Node, Storage, Value, Window
+from onesigma.exporters.c.nodes import (
+    Array,
+    Builder,
+    Graph,
+    Made,
+    Node,
+    Storage,
+    Value,
+    Window,
+    require,
+)
 from onesigma.exporters.c.recurrent import drop_sequences, read_recurrent
 from onesigma.registry import Registry
 
@@ -48,9 +58,9 @@ def read(model: onnx.ModelProto, input_shapes: Sequence[Sizes] | None = None) ->
         ExportError: it holds ops that the generator does not know; all are named.
     """
     version = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    _require(version >= _OLDEST_OPSET, f"opset {version}, only {_OLDEST_OPSET} and above")
+    require(version >= _OLDEST_OPSET, f"opset {version}, only {_OLDEST_OPSET} and above")
     _refuse_unknown(model.graph)
-    builder = Builder()
+    b = Builder(version)
     names: dict[str, Operand | None] = {"": None}
     for weight in model.graph.initializer:
         names[weight.name] = numpy_helper.to_array(weight)
@@ -59,21 +69,15 @@ def read(model: onnx.ModelProto, input_shapes: Sequence[Sizes] | None = None) ->
     names |= inputs
     for node in model.graph.node:
         operands = [names[name] for name in node.input]
-        results = _read_node(builder, node, operands, version)
+        results = _read_node(b, node, operands)
         names.update(zip(node.output, results, strict=False))
-        _remember(builder, node, operands, results, version)
-    outputs = _outputs(builder, names, [output.name for output in model.graph.output])
+        _remember(b, node, operands, results)
+    outputs = _outputs(b, names, [output.name for output in model.graph.output])
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
     types = {name: _C_TYPES.get(kind, "float") for name, kind in kinds.items()}
-    nodes = _used(builder.nodes, outputs)
+    nodes = _used(b.nodes, outputs)
     drop_sequences(nodes, outputs)
     return Graph(nodes, inputs, outputs, types)
-
-
-def _require(condition: object, what: str) -> None:
-    """Refuse a use of an op that would come out wrong."""
-    if not condition:
-        raise ExportError(f"The C generator does not know {what}.")
 
 
 def _refuse_unknown(graph: onnx.GraphProto) -> None:
@@ -102,7 +106,7 @@ def _inputs(
     found = {}
     for i, value in enumerate(given):
         tensor, name = value.type.tensor_type, value.name
-        _require(tensor.elem_type == TensorProto.FLOAT, f"input '{name}': it is not float32")
+        require(tensor.elem_type == TensorProto.FLOAT, f"input '{name}': it is not float32")
         # A batch that is left open is one.
         sizes = tuple(dim.dim_value or int(n == 0) for n, dim in enumerate(tensor.shape.dim))
         shape = sizes if shapes is None else tuple(shapes[i])
@@ -116,57 +120,51 @@ def _inputs(
     return found
 
 
-def _read_node(
-    builder: Builder, node: onnx.NodeProto, inputs: list[Operand | None], version: int
-) -> Sequence[Operand]:
-    builder.name = node.name or (node.output[0] if node.output else node.op_type)
+def _read_node(b: Builder, node: onnx.NodeProto, inputs: list[Operand | None]) -> Sequence[Operand]:
+    b.name = node.name or (node.output[0] if node.output else node.op_type)
     if not any(isinstance(x, Value) for x in inputs):
         if node.op_type == "DequantizeLinear":
-            builder.steps.append(np.asarray(inputs[1]).ravel())
-        return _fold(node, inputs, version)
-    attributes = _attributes(node, version)
+            b.steps.append(np.asarray(inputs[1]).ravel())
+        return _fold(b, node, inputs)
+    attributes = _attributes(b, node)
     if node.op_type in _SIZES and isinstance(inputs[0], Value):
         shape = np.array(inputs[0].shape, dtype=np.int64)
         part = shape[attributes.get("start", 0) : attributes.get("end")]
         return [part if node.op_type == "Shape" else np.array(shape.prod())]
     if node.op_type in READERS:
         try:
-            result = READERS[node.op_type](builder, *inputs, **attributes)
+            result = READERS[node.op_type](b, *inputs, **attributes)
         except (ExportError, TypeError) as error:  # TypeError: the reader lacks an argument
-            raise ExportError(f"{node.op_type} '{builder.name}': {error}") from error
+            raise ExportError(f"{node.op_type} '{b.name}': {error}") from error
         return result if isinstance(result, tuple) else [result]
     operands = [x for x in inputs if x is not None]
     numbers = {name: x for name, x in attributes.items() if isinstance(x, float)}
-    return [builder.elementwise(node.op_type, *operands, **numbers)]
+    return [b.elementwise(node.op_type, *operands, **numbers)]
 
 
 def _remember(
-    b: Builder,
-    node: onnx.NodeProto,
-    operands: Sequence[Any],
-    results: Sequence[Operand],
-    version: int,
+    b: Builder, node: onnx.NodeProto, operands: Sequence[Any], results: Sequence[Operand]
 ) -> None:
     """Note by which op a value was made, for what runs it in eight bits."""
-    again = partial(_read_node, b, node, version=version)
+    again, known = partial(_read_node, b, node), [x for x in operands if isinstance(x, Value)]
     for place, value in enumerate(results):
-        if isinstance(value, Value) and value not in [x for x in operands if isinstance(x, Value)]:
-            attributes = _attributes(node, version)
-            b.made.setdefault(value, Made(node.op_type, operands, attributes, again, place))
+        if isinstance(value, Value) and value not in known:
+            made = Made(node.op_type, operands, _attributes(b, node), again, place)
+            b.made.setdefault(value, made)
 
 
-def _fold(node: onnx.NodeProto, inputs: list[Operand | None], version: int) -> Sequence[Array]:
+def _fold(b: Builder, node: onnx.NodeProto, inputs: list[Operand | None]) -> Sequence[Array]:
     """What weights and sizes alone determine, computed now."""
     from onnx.reference import ReferenceEvaluator
 
     feed = {name: x for name, x in zip(node.input, inputs, strict=True) if name}
-    results = ReferenceEvaluator(node, opsets={"": version}).run(None, feed)
+    results = ReferenceEvaluator(node, opsets={"": b.opset}).run(None, feed)
     return [np.asarray(result) for result in results]
 
 
-def _attributes(node: onnx.NodeProto, version: int) -> dict[str, Any]:
+def _attributes(b: Builder, node: onnx.NodeProto) -> dict[str, Any]:
     """Those that are given, and the defaults of those that are floats."""
-    schema = onnx.defs.get_schema(node.op_type, version)
+    schema = onnx.defs.get_schema(node.op_type, b.opset)
     defaults = [attribute.default_value for attribute in schema.attributes.values()]
     values: dict[str, Any] = {a.name: a.f for a in defaults if a.type == onnx.AttributeProto.FLOAT}
     values |= {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -201,7 +199,7 @@ def _used(nodes: Sequence[Node], outputs: dict[str, Value]) -> list[Node]:
 
 @reads("Dropout")
 def _dropout(b: Builder, x: Value, rate: Any = None, training: Any = None, **_: Any) -> Value:
-    _require(training is None or not np.any(training), "Dropout in training mode")
+    require(training is None or not np.any(training), "Dropout in training mode")
     return x
 
 
@@ -231,7 +229,7 @@ def _squeeze(b: Builder, x: Value, axes: Array | None = None) -> Value:
 def _slice(
     b: Builder, x: Value, starts: Array, ends: Array, axes: Any = None, steps: Any = None
 ) -> Value:
-    _require(isinstance(starts, np.ndarray) and isinstance(ends, np.ndarray), "a computed Slice")
+    require(isinstance(starts, np.ndarray) and isinstance(ends, np.ndarray), "a computed Slice")
     chosen = range(len(starts)) if axes is None else (int(a) % len(x.shape) for a in axes)
     strides = [1] * len(starts) if steps is None else [int(step) for step in steps]
     for axis, start, end, step in zip(chosen, starts, ends, strides, strict=True):
@@ -247,16 +245,15 @@ def _split(
     b: Builder, x: Value, sizes: Array | None = None, axis: int = 0, num_outputs: int = 0
 ) -> tuple[Value, ...]:
     if sizes is None:
-        _require(num_outputs, "a Split into parts whose number is not given")
+        require(num_outputs, "a Split into parts whose number is not given")
         each = -(-x.shape[axis] // num_outputs)
         sizes = np.array([min(each, x.shape[axis] - i * each) for i in range(num_outputs)])
     starts = np.cumsum(sizes) - sizes
     return tuple(x.slice(axis, int(i), int(n)) for i, n in zip(starts, sizes, strict=True))
 
 
-def _gather(b: Builder, x: Operand, index: Operand, axis: int = 0) -> Value:
-    if not isinstance(x, Value) or not isinstance(index, np.ndarray):
-        raise ExportError("The C generator does not know Gather by a computed index.")
+def _gather(b: Builder, x: Value, index: Array, axis: int = 0) -> Value:
+    require(isinstance(x, Value) and isinstance(index, np.ndarray), "Gather by a computed index")
     axis %= len(x.shape)
     picked = [int(i) % x.shape[axis] for i in index.flat]
     before, after = x.shape[:axis], x.shape[axis + 1 :]
@@ -287,7 +284,7 @@ def _concat(b: Builder, *parts: Operand, axis: int) -> Value:
 def _pad(
     b: Builder, x: Value, pads: Array, fill: Any = None, axes: Any = None, mode: str = "constant"
 ) -> Value:
-    _require(isinstance(pads, np.ndarray), "a computed Pad")
+    require(isinstance(pads, np.ndarray), "a computed Pad")
     chosen = range(len(x.shape)) if axes is None else [int(a) % len(x.shape) for a in axes]
     pairs = zip(pads[: len(chosen)], pads[len(chosen) :], strict=True)
     around = {axis: (int(n), int(m)) for axis, (n, m) in zip(chosen, pairs, strict=True)}
@@ -306,7 +303,7 @@ def _surround(
     """A number around x and, with ``steps``, between its elements along the padded axes."""
     shape, places = list(x.shape), []
     for i, (axis, (before, after)) in enumerate(pads.items()):
-        _require(before >= 0 and after >= 0, "a Pad that cuts off")
+        require(before >= 0 and after >= 0, "a Pad that cuts off")
         step = steps[i] if steps else 1
         shape[axis] = (x.shape[axis] - 1) * step + 1 + before + after
         places.append((axis, before, x.shape[axis], step))
@@ -354,15 +351,10 @@ def _softmax(kind: str, b: Builder, x: Value, axis: int = -1) -> Value:
 
 @reads("BatchNormalization")
 def _batch_norm(
-    b: Builder,
-    x: Value,
-    *statistics: Array,
-    epsilon: float,
-    momentum: float,
-    training_mode: int = 0,
+    b: Builder, x: Value, *statistics: Array, epsilon: float, training_mode: int = 0, **_: float
 ) -> Value:
-    _require(not training_mode, "BatchNormalization in training mode")
-    _require(all(isinstance(a, np.ndarray) for a in statistics), "computed statistics")
+    require(not training_mode, "BatchNormalization in training mode")
+    require(all(isinstance(a, np.ndarray) for a in statistics), "computed statistics")
     scale, shift, mean, var = (a.astype(np.float64) for a in statistics)
     factor = scale / np.sqrt(var + epsilon)
     shape = (-1, *[1] * (len(x.shape) - 2))
@@ -412,7 +404,7 @@ def _pow(b: Builder, x: Operand, exponent: Operand) -> Value:
 
 @reads("Gelu")
 def _gelu(b: Builder, x: Value, approximate: str = "none") -> Value:
-    _require(approximate == "none", "Gelu by tanh")
+    require(approximate == "none", "Gelu by tanh")
     twice = b.elementwise("Add", b.elementwise("Erf", b.elementwise("Mul", x, sqrt(0.5))), 1.0)
     return b.elementwise("Mul", b.elementwise("Mul", x, 0.5), twice)
 
@@ -431,7 +423,7 @@ def _cast(b: Builder, x: Value, to: int, **_: Any) -> Value:
 def _argmax(
     b: Builder, x: Value, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Value:
-    _require(not select_last_index, "ArgMax that takes the last of equals")
+    require(not select_last_index, "ArgMax that takes the last of equals")
     axis %= len(x.shape)
     moved = x.transpose([i for i in range(len(x.shape)) if i != axis] + [axis])
     found = b.add("ArgMax", [b.dense(moved)], moved.shape[:-1])
@@ -446,7 +438,7 @@ def _window(
     dilations: Sizes = (),
     auto_pad: str = "NOTSET",
 ) -> Window:
-    _require(auto_pad in ("NOTSET", "VALID"), f"auto_pad {auto_pad}")
+    require(auto_pad in ("NOTSET", "VALID"), f"auto_pad {auto_pad}")
     ones, zeros = (1,) * len(kernel_shape), (0,) * 2 * len(kernel_shape)
     numbers = (kernel_shape, strides or ones, pads or zeros, dilations or ones)
     return Window(*(tuple(int(n) for n in each) for each in numbers))
@@ -454,9 +446,9 @@ def _window(
 
 def _kernel_window(weight: Operand, bias: Operand | None, options: dict[str, Any]) -> Window:
     fixed = isinstance(weight, np.ndarray) and not isinstance(bias, Value)
-    _require(fixed, "a convolution by computed weights")
+    require(fixed, "a convolution by computed weights")
     dims = len(weight.shape) - 2
-    _require(dims in (1, 2), f"a convolution in {dims} dimensions")
+    require(dims in (1, 2), f"a convolution in {dims} dimensions")
     return _window(**{"kernel_shape": weight.shape[2:], **options})
 
 
@@ -507,13 +499,12 @@ def _conv_transpose(
 ) -> Value:
     """A convolution by the flipped kernel over the input with zeros between its elements."""
     window = _kernel_window(weight, bias, options)
-    _require(output_shape is None, "ConvTranspose by its output's shape")
+    require(output_shape is None, "ConvTranspose by its output's shape")
     inputs, outputs, *kernel = weight.shape
     dims, around = len(kernel), {}
-    for i, (reach, extra) in enumerate(
-        zip(window.reach, output_padding or [0] * dims, strict=True)
-    ):
-        around[2 + i] = (reach - 1 - window.pads[i], reach - 1 - window.pads[i + dims] + extra)
+    for i, extra in enumerate(output_padding or [0] * dims):
+        reach = window.reach[i] - 1
+        around[2 + i] = (reach - window.pads[i], reach - window.pads[i + dims] + extra)
     spread = _surround(b, x, around, 0.0, window.strides)
     split = weight.reshape(group, inputs // group, outputs, *kernel).swapaxes(1, 2)
     by_filter = split.reshape(group * outputs, inputs // group, *kernel)
@@ -573,7 +564,7 @@ def _matmul(b: Builder, left: Operand, right: Operand) -> Value:
 
 def _product(b: Builder, left: Value, right: Value) -> Value:
     """Two arrays that are both computed: a sum of products with a dimension more."""
-    _require(len(left.shape) > 1 and len(right.shape) > 1, "MatMul of a vector")
+    require(len(left.shape) > 1 and len(right.shape) > 1, "MatMul of a vector")
     *batch, m, k = left.shape
     *others, _, n = right.shape
     joint = tuple(np.broadcast_shapes(tuple(batch), tuple(others)))
@@ -586,11 +577,9 @@ def _product(b: Builder, left: Value, right: Value) -> Value:
 def _slide(b: Builder, x: Value, window: Window, ceil: bool, around: float) -> Value:
     """x as (…, places, inside of a window), with ``around`` where a window leaves the input."""
     counts, zeros = window.counts(x.shape[2:], ceil=ceil), {}
-    for i, (count, step, reach) in enumerate(
-        zip(counts, window.strides, window.reach, strict=True)
-    ):
-        before = window.pads[i]
-        zeros[2 + i] = (before, max(0, (count - 1) * step + reach - x.shape[2 + i] - before))
+    for i, count in enumerate(counts):
+        before, reached = window.pads[i], (count - 1) * window.strides[i] + window.reach[i]
+        zeros[2 + i] = (before, max(0, reached - x.shape[2 + i] - before))
     if any(sum(pair) for pair in zeros.values()):
         x = _surround(b, x, zeros, around)
     for i, count in enumerate(counts):
@@ -611,9 +600,7 @@ def _max_pool(
 def _average_pool(
     b: Builder, x: Value, ceil_mode: int = 0, count_include_pad: int = 0, **options: Any
 ) -> Value:
-    _require(
-        not (ceil_mode and count_include_pad), "AveragePool that counts padding beyond its own"
-    )
+    require(not (ceil_mode and count_include_pad), "AveragePool that counts padding beyond its own")
     window = _window(**options)
     inside = _slide(b, x, window, bool(ceil_mode), 0.0)
     total = b.reduce("ReduceSum", inside, range(-len(window.kernel), 0), keepdims=False)
@@ -645,9 +632,9 @@ def _resize(
     **_: object,
 ) -> Value:
     """Along one axis after another: the nearest element, or a mixture of two."""
-    _require(mode in ("nearest", "linear"), f"Resize by mode {mode}")
+    require(mode in ("nearest", "linear"), f"Resize by mode {mode}")
     grid = coordinate_transformation_mode
-    _require(grid in ("half_pixel", "asymmetric"), f"Resize with {grid} coordinates")
+    require(grid in ("half_pixel", "asymmetric"), f"Resize with {grid} coordinates")
     half = 0.5 if grid == "half_pixel" else 0.0
     for axis, n in enumerate(x.shape):
         scale = float(scales[axis]) if scales is not None and scales.size else 0.0
@@ -655,11 +642,8 @@ def _resize(
         scale = scale or out / n
         if out != n or scale != 1:
             at = (np.arange(out) + half) / scale - half
-            x = (
-                _nearest(b, x, axis, at, nearest_mode)
-                if mode == "nearest"
-                else _mix(b, x, axis, at)
-            )
+            nearest = mode == "nearest"
+            x = _nearest(b, x, axis, at, nearest_mode) if nearest else _mix(b, x, axis, at)
     return x
 
 
@@ -686,25 +670,18 @@ _SHORT: dict[str, Callable[..., Any]] = {
     "Flatten": lambda b, x, axis=1: b.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])]),
     "Gather": _gather,
     "GlobalAveragePool": lambda b, x: _mean(b, x, range(2, len(x.shape))),
-    "GRU": partial(read_recurrent, "GRU"),
     "GlobalMaxPool": lambda b, x: b.reduce("ReduceMax", x, range(2, len(x.shape))),
     "Identity": lambda b, x: x,
-    "LSTM": partial(read_recurrent, "LSTM"),
-    "LogSoftmax": partial(_softmax, "LogSoftmax"),
-    "Max": partial(_chain, "Max"),
-    "Min": partial(_chain, "Min"),
     "QuantizeLinear": read_quantize,
-    "RNN": partial(read_recurrent, "RNN"),
     "ReduceL2": lambda b, *x, **options: b.elementwise("Sqrt", _sum_square(b, *x, **options)),
-    "ReduceMax": partial(_reduction, "ReduceMax"),
     "ReduceMean": _mean,
-    "ReduceMin": partial(_reduction, "ReduceMin"),
-    "ReduceProd": partial(_reduction, "ReduceProd"),
-    "ReduceSum": partial(_reduction, "ReduceSum"),
     "ReduceSumSquare": _sum_square,
-    "Softmax": partial(_softmax, "Softmax"),
     "Sum": partial(_chain, "Add"),
     "Transpose": lambda b, x, perm=None: x.transpose(perm or range(len(x.shape))[::-1]),
+    **{kind: partial(_chain, kind) for kind in ("Max", "Min")},
+    **{kind: partial(_reduction, kind) for kind in REDUCTIONS},
+    **{kind: partial(_softmax, kind) for kind in ("LogSoftmax", "Softmax")},
+    **{kind: partial(read_recurrent, kind) for kind in ("GRU", "LSTM", "RNN")},
 }
 for _kind, _reader in _SHORT.items():
     reads(_kind)(_reader)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from onesigma.errors import ExportError
-from onesigma.exporters.c.loops import File, fill
-from onesigma.exporters.c.nodes import Array, Builder, Node, Value
+from onesigma.exporters.c.loops import File
+from onesigma.exporters.c.nodes import Array, Builder, Node, Value, require
+from onesigma.exporters.c.text import piece_lines
 from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 
 
@@ -23,41 +23,17 @@ from onesigma.exporters.c.weighted_layers import add_dense, add_lane, interleave
 class _Kind:
     """What a step makes of its gates: ``a`` of the input, ``b`` of the state, n units each."""
 
-    name: str
+    name: str  # of the piece of C that does so
     gates: int
-    body: tuple[str, ...]
     joins_biases: bool = True  # they are added to the same gates
     cell: bool = False
 
 
 _KINDS = {
-    ("LSTM", ("Sigmoid", "Tanh", "Tanh")): _Kind(
-        "lstm",
-        4,
-        (
-            "const float add = sigmoid(a[k] + b[k]);",
-            "const float show = sigmoid(a[n + k] + b[n + k]);",
-            "const float kept = sigmoid(a[2 * n + k] + b[2 * n + k]);",
-            "c[k] = kept * c[k] + add * tanhf(a[3 * n + k] + b[3 * n + k]);",
-            "h[k] = show * tanhf(c[k]);",
-        ),
-        cell=True,
-    ),
-    ("GRU", ("Sigmoid", "Tanh")): _Kind(
-        "gru",
-        3,
-        (
-            "const float kept = sigmoid(a[k] + b[k]);",
-            "const float reset = sigmoid(a[n + k] + b[n + k]);",
-            "const float next = tanhf(a[2 * n + k] + reset * b[2 * n + k]);",
-            "h[k] = next + kept * (h[k] - next);",
-        ),
-        joins_biases=False,
-    ),
-    ("RNN", ("Tanh",)): _Kind("rnn_tanh", 1, ("h[k] = tanhf(a[k] + b[k]);",)),
-    ("RNN", ("Relu",)): _Kind(
-        "rnn_relu", 1, ("const float sum = a[k] + b[k];", "h[k] = sum < 0.0f ? 0.0f : sum;")
-    ),
+    ("LSTM", ("Sigmoid", "Tanh", "Tanh")): _Kind("lstm", 4, cell=True),
+    ("GRU", ("Sigmoid", "Tanh")): _Kind("gru", 3, joins_biases=False),
+    ("RNN", ("Tanh",)): _Kind("rnn_tanh", 1),
+    ("RNN", ("Relu",)): _Kind("rnn_relu", 1),
 }
 _USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -80,10 +56,15 @@ def read_recurrent(
 ) -> tuple[Value, ...]:
     """The outputs of an ONNX op: all states, the last one, and of an LSTM its last cell."""
     fixed = not any(isinstance(each, Value) for each in (w, r, biases))
-    _require(fixed, "of computed weights")
-    _require(lengths is None and not any(others.values()), f"with lengths or {[*others]}")
-    _require(op != "GRU" or linear_before_reset, "that resets before it multiplies")
-    _require(all(each is None for each in states[2:]), "with peepholes")
+    require(fixed, "a recurrent layer of computed weights")
+    require(
+        lengths is None and not any(others.values()),
+        f"a recurrent layer with lengths or {[*others]}",
+    )
+    require(
+        op != "GRU" or linear_before_reset, "a recurrent layer that resets before it multiplies"
+    )
+    require(all(each is None for each in states[2:]), "a recurrent layer with peepholes")
     kind = _kind(op, [name.decode() for name in activations], len(w))
     x = b.dense(b.value(x))
     (steps, rows, _), (count, _, units) = x.shape, r.shape
@@ -102,13 +83,8 @@ def read_recurrent(
 def _kind(op: str, activations: Sequence[str], directions: int) -> _Kind:
     each = tuple(activations[: len(activations) // directions]) or _USUAL[op]
     known = (op, each) in _KINDS and tuple(activations) in ((), each * directions)
-    _require(known, f"with {', '.join(activations)}")
+    require(known, f"a recurrent layer with {', '.join(activations)}")
     return _KINDS[op, each]
-
-
-def _require(condition: object, what: str) -> None:
-    if not condition:
-        raise ExportError(f"The C generator does not know a recurrent layer {what}.")
 
 
 def _begin(b: Builder, given: Value | Array | None, place: int, shape: tuple[int, ...]) -> Value:
@@ -163,46 +139,6 @@ def _moved(value: Value, y: Value, state: Value, last: int) -> Value:
     return replace(value, storage=state.storage, offset=value.offset - last)
 
 
-_STRUCT = """\
-/* A recurrent layer in one direction. */
-struct recurrent {
-    const float *w, *r;     /* weights of the input and of the state, for all gates */
-    struct lane in, back;    /* input and state, and where their gates go */
-    float *h, *c, *y;        /* state and cell, before and after all steps; all states, or NULL */
-    int inputs, units, rows; /* of one step */
-    int steps, x_step, y_step;
-};
-
-static inline float sigmoid(float x)
-{
-    return 1.0f / (1.0f + exp_float(-x));
-}
-"""
-
-_FUNCTION = """\
-static void @name@(const struct recurrent *g)
-{
-    struct lane in = g->in;
-    const int n = g->units, gates = @gates@ * n;
-    for (int t = 0; t < g->steps; ++t) {
-        in.x = g->in.x + t * g->x_step;
-        @dense@(g->w, g->inputs, gates, g->rows, &in);
-        @dense@(g->r, n, gates, g->rows, &g->back);
-        for (int row = 0; row < g->rows; ++row) {
-            const float *a = in.y + row * gates, *b = g->back.y + row * gates;
-            @states@
-            for (int k = 0; k < n; ++k) {
-                @body@
-            }
-        }
-        if (g->y)
-            for (int k = 0; k < g->rows * n; ++k)
-                g->y[t * g->y_step + k] = g->h[k];
-    }
-}
-"""
-
-
 def render_recurrent(node: Node, file: File) -> list[str]:
     """Fill a struct with sizes and places, and call the function of its kind."""
     layer, (x, h, *cell), kind = node.attributes, node.reads, node.attributes["kind"]
@@ -233,10 +169,10 @@ def render_recurrent(node: Node, file: File) -> list[str]:
 
 def _add_function(file: File, kind: _Kind) -> str:
     dense = add_dense(file, [1])
-    file.function("recurrent", _STRUCT)
+    file.function("recurrent_types")
     states = ["float *h = g->h + row * n;", "float *c = g->c + row * n;"][: 1 + kind.cell]
-    parts = {"gates": kind.gates, "dense": dense, "states": states, "body": list(kind.body)}
-    return file.function(kind.name, fill(_FUNCTION, name=kind.name, **parts))
+    parts = {"gates": kind.gates, "dense": dense, "states": states}
+    return file.function(kind.name, "recurrent", **parts, body=piece_lines(kind.name))
 
 
 def _product(file: File, layer: dict[str, Any], name: str, x: str, gates: Value) -> tuple[str, str]:

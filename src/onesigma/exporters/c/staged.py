@@ -12,149 +12,11 @@ from pathlib import Path
 
 import onnx
 
-from onesigma.exporters.c.emit import identifier
+from onesigma.exporters.c.emit import arguments, identifier
 from onesigma.exporters.c.generator import Generated, generate
-from onesigma.exporters.c.loops import fill
+from onesigma.exporters.c.text import fill, read_text
 from onesigma.storage.atomic import replacing
 from onesigma.version import __version__
-
-_HEADER = """\
-/* Written by onesigma @version@. Do not edit. */
-#ifndef @NAME@_H
-#define @NAME@_H
-
-#include <stdbool.h>
-#include <stdint.h>
-
-@includes@
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define @NAME@_INPUT_SIZE @input@
-#define @NAME@_SEGMENTS @count@
-#define @NAME@_ANSWERED 0
-#define @NAME@_GOES_ON 1
-#define @NAME@_NULL_POINTER (-1)
-#define @NAME@_NOT_FINITE (-2) /* an input holds NaN or infinity */
-#define @NAME@_NO_STATE (-3) /* nothing was begun, or the power was cut while it was */
-@class_names@
-
-struct @name@_prediction {
-    @fields@
-    int label; /* the most probable class */
-    int exit; /* which segment answered: 0 to @last@, the whole network */
-};
-
-/* Put it where it outlives a power cut. Its content is none of the caller's business. */
-struct @name@_state {
-    struct @name@_slot {
-        volatile uint32_t turn; /* 0: not valid. Written last */
-        uint32_t check, place;
-        float values[@floats@];
-    } slots[2];
-};
-
-/* Begin with an input; whatever the state held is lost. Returns @NAME@_GOES_ON or an error. */
-int @name@_begin(struct @name@_state *state, @inputs@);
-
-/* Run the next segment. Returns @NAME@_ANSWERED and fills *out, again and again once it has
-   answered; or @NAME@_GOES_ON, or an error. Not re-entrant: it works in memory of its own. */
-int @name@_continue(struct @name@_state *state, struct @name@_prediction *out);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
-"""
-
-_SOURCE = """\
-/* Written by onesigma @version@. Do not edit. */
-#include "@name@.h"
-
-#include <stddef.h>
-#include <string.h>
-
-typedef char answer_fits[sizeof(struct @name@_prediction) <= @floats@ * sizeof(float) ? 1 : -1];
-
-/* FNV-1a over the words of a slot. */
-static uint32_t check_of(const struct @name@_slot *slot, uint32_t turn)
-{
-    uint32_t sum = (2166136261u ^ turn) * 16777619u;
-    sum = (sum ^ slot->place) * 16777619u;
-    for (int i = 0; i < @floats@; ++i) {
-        uint32_t word;
-        memcpy(&word, &slot->values[i], sizeof word);
-        sum = (sum ^ word) * 16777619u;
-    }
-    return sum;
-}
-
-static bool is_whole(const struct @name@_slot *slot)
-{
-    return slot->turn != 0 && slot->place <= @NAME@_SEGMENTS
-           && slot->check == check_of(slot, slot->turn);
-}
-
-static void commit(struct @name@_slot *slot, uint32_t place, uint32_t turn)
-{
-    slot->place = place;
-    slot->check = check_of(slot, turn);
-    slot->turn = turn;
-}
-
-int @name@_begin(struct @name@_state *state, @given@)
-{
-    if (state == NULL || @checks@)
-        return @NAME@_NULL_POINTER;
-    state->slots[0].turn = state->slots[1].turn = 0;
-    memset(state->slots[0].values, 0, sizeof state->slots[0].values);
-    @begins@
-    commit(&state->slots[0], 0, 1);
-    return @NAME@_GOES_ON;
-}
-
-int @name@_continue(struct @name@_state *state, struct @name@_prediction *out)
-{
-    static float arena[@arena@];
-    static union {
-        @structs@
-    } said;
-    struct @name@_prediction answer;
-    bool answered = true;
-    int error = 0;
-
-    if (state == NULL || out == NULL)
-        return @NAME@_NULL_POINTER;
-    const bool first = is_whole(&state->slots[0]), second = is_whole(&state->slots[1]);
-    if (!first && !second)
-        return @NAME@_NO_STATE;
-    const int newer = second && (!first || state->slots[1].turn > state->slots[0].turn);
-    const struct @name@_slot *const from = &state->slots[newer];
-    struct @name@_slot *const to = &state->slots[!newer];
-    const float *const in = from->values;
-    if (from->place == @NAME@_SEGMENTS) {
-        memcpy(out, in, sizeof *out);
-        return @NAME@_ANSWERED;
-    }
-    to->turn = 0;
-    memset(to->values, 0, sizeof to->values);
-    memset(&answer, 0, sizeof answer);
-    switch (from->place) {
-    @cases@
-    }
-    if (error != 0)
-        return error;
-    if (answered)
-        memcpy(to->values, &answer, sizeof answer);
-    commit(to, answered ? @NAME@_SEGMENTS : from->place + 1, from->turn + 1);
-    if (answered)
-        *out = answer;
-    return answered ? @NAME@_ANSWERED : @NAME@_GOES_ON;
-}
-"""
 
 
 def generate_staged(
@@ -181,8 +43,8 @@ def generate_staged(
     texts = _texts(parts, name, fields, words, leave, named)
     paths = folder / f"{name}.c", folder / f"{name}.h"
     with replacing(paths[0]) as code, replacing(paths[1]) as declarations:
-        code.write_text(fill(_SOURCE, **texts), encoding="ascii")
-        declarations.write_text(fill(_HEADER, **texts), encoding="ascii")
+        code.write_text(fill(read_text("staged.c"), **texts), encoding="ascii")
+        declarations.write_text(fill(read_text("staged.h"), **texts), encoding="ascii")
     return replace(
         parts[0],
         source=paths[0],
@@ -206,7 +68,6 @@ def _texts(
     """What is filled in to both files; a slot holds an answer, too, of so many words."""
     layouts = _layouts(parts)
     inputs = {identifier(each): size for each, size in parts[0].inputs.items()}
-    given = [f"in_{each}" for each in inputs]
     begins = [
         f"memcpy(state->slots[0].values + {layouts[0][each].start}, in_{identifier(each)}, "
         f"{size} * sizeof(float));"
@@ -223,9 +84,7 @@ def _texts(
         "last": len(parts) - 1,
         "class_names": [f"#define {name}_class_names {name}_0_class_names"] * named,
         "fields": [f"{kind} {_declared(each, size)};" for each, (kind, size) in fields.items()],
-        "inputs": ", ".join(f"const float *{each}" for each in inputs),
-        "given": ", ".join(f"const float *{each}" for each in given),
-        "checks": " || ".join(f"{each} == NULL" for each in given),
+        **arguments(inputs),
         "begins": begins,
         "arena": max(part.arena for part in parts) // 4,
         "structs": [f"struct {name}_{k}_prediction s{k};" for k in range(len(parts))],

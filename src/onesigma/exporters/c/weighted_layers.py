@@ -15,16 +15,17 @@ sums in registers; 4 filters by 4 columns need 8 loads for 16 multiply-adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 
-from onesigma.exporters.c.loops import File, fill, render_argmax, render_take
+from onesigma.exporters.c.loops import File, render_argmax, render_take
 from onesigma.exporters.c.nodes import Array, Node, Shape, Window
-from onesigma.exporters.c.plan import Loop, Step
-from onesigma.exporters.c.vector_tiles import TILE_FOUR, TILE_ONE, vector_rows
+from onesigma.exporters.c.text import piece_lines
+from onesigma.exporters.c.vector_tiles import TILE_FOUR, TILE_ONE, add_vector_rows
 
 _BLOCK = 4  # filters at once
 _SLACK = TILE_ONE - 1  # floats behind a strip, so that columns can be rounded up to a whole tile
@@ -36,23 +37,12 @@ _TILE_COLUMNS = 4
 _WORD_COLUMNS = 128  # of a row, where it may be cut, if it is copied
 _UNROLLED = 25  # taps; a kernel with more has a loop over its rows, or over their taps
 
-_LANE = """\
-/* One value that goes through a layer: a mean, or a variance, for which weights are squared. */
-struct lane {
-    const float *x;
-    float *y;
-    const float *bias;
-    const float *factor; /* of each filter: multiplies its weights, or their squares */
-    int power;
-};
-"""
-
 
 def add_lane(
     file: File, x: str, y: str, bias: Array | None, factor: Array | None, power: int
 ) -> str:
     """A ``struct lane`` in C."""
-    file.function("lane", _LANE)
+    file.function("lane")
     tables = ["NULL" if array is None else file.table(array) for array in (bias, factor)]
     return f"{{{', '.join([x, y, *tables, str(power)])}}}"
 
@@ -70,40 +60,15 @@ def _lanes(node: Node, groups: int, file: File) -> tuple[str, list[str]]:
 
 def interleave(weight: Array, groups: int = 1) -> Array:
     """Weights (filters, taps) so that those of four filters for one tap are neighbours."""
-    parts = []
+    return np.concatenate([np.ravel(block) for block in in_blocks(weight, groups)])
+
+
+def in_blocks(weight: Array, groups: int) -> Iterator[Array]:
+    """Weights (filters, taps, …) as (taps, filters, …) of four filters, then of one at a time."""
     for group in np.split(weight, groups):
         whole = len(group) // _BLOCK * _BLOCK
-        parts += [np.ravel(group[i : i + _BLOCK].T) for i in range(0, whole, _BLOCK)]
-        parts += list(group[whole:])
-    return np.concatenate(parts)
-
-
-_DENSE = """\
-static void @name@(const float *w, int inputs, int outputs, int rows, const struct lane *lanes)
-{
-    const int blocks = outputs - outputs % 4;
-    for (int row = 0; row < rows; ++row) {
-        const float *v = w;
-        @blocks@
-    }
-}
-"""
-
-_DENSE_BLOCK = """\
-for (int o = @first@; o < @last@; o += @n@) {
-    @starts@
-    @loops@
-    @stores@
-}"""
-
-_LANE_SUM = """\
-static inline float lane_sum(const struct lane *lane, int filter, float sum)
-{
-    if (lane->factor)
-        sum *= lane->factor[filter];
-    return lane->bias ? sum + lane->bias[filter] : sum;
-}
-"""
+        starts = [*range(0, whole, _BLOCK), *range(whole, len(group) + 1)]
+        yield from (group[a:b].swapaxes(0, 1) for a, b in pairwise(starts))
 
 
 def _render_dense(node: Node, file: File) -> list[str]:
@@ -118,9 +83,9 @@ def add_dense(file: File, powers: Sequence[int]) -> str:
     name = "dense_" + "".join(map(str, powers))
     blocks = _dense_block(_BLOCK, "0", "blocks", powers)
     blocks += _dense_block(1, "blocks", "outputs", powers)
-    file.function("lane", _LANE)
-    file.function("lane_sum", _LANE_SUM)
-    return file.function(name, fill(_DENSE, name=name, blocks=blocks))
+    file.function("lane")
+    file.function("lane_sum")
+    return file.function(name, "dense", blocks=blocks)
 
 
 def _dense_block(n: int, first: str, last: str, powers: Sequence[int]) -> list[str]:
@@ -151,120 +116,8 @@ def _dense_block(n: int, first: str, last: str, powers: Sequence[int]) -> list[s
         loops += [*sums(0), "}"]
     store = "y{0}[o + {1}] = lane_sum(&lanes[{0}], o + {1}, {2});"
     stores = [store.format(a, k, " + ".join(each)) for (a, k), each in parts.items()]
-    block = {"starts": starts, "loops": loops, "stores": stores}
-    return fill(_DENSE_BLOCK, n=n, first=first, last=last, **block).split("\n")
-
-
-_STRUCTS = """\
-/* Sizes of a convolution. A strip is a few rows of the input, padded and sorted by the strides:
-   of each channel, one plane for each phase, which is a row and a column modulo the strides. */
-struct conv {
-    int groups, channels, filters;  /* channels and filters of one group */
-    int height, width, top, left;   /* of the input; zeros above it and to its left */
-    int rows, columns;              /* of the output */
-    int row_stride, stride;         /* from row to row, from column to column */
-    int row_phases, phases;         /* of them, those that a tap reads */
-    int taps, window;               /* weights of one filter, and of one of its channels */
-    const int32_t *places;          /* of the window's taps, from an output's first one */
-    int strip, depth;               /* output rows at once; rows of a plane, 0: read in place */
-    int pitch, plane, channel_pitch; /* from one to the next */
-    int shared;                     /* zeros that end one row and begin the next */
-};
-
-/* Some rows of some filters. */
-typedef void kernel(const float *x, const float *w, const struct lane *lane, int filter, float *y,
-                    int rows, const struct conv *g);
-
-/* Bytes of the widest vectors. They are types of gcc and clang; 0 is the plain form. */
-#ifndef VECTORS
-#if defined(__GNUC__) && defined(__x86_64__) && __STDC_HOSTED__
-#define VECTORS 32
-#elif defined(__GNUC__) && (defined(__SSE2__) || defined(__ARM_NEON))
-#define VECTORS 16
-#else
-#define VECTORS 0
-#endif
-#endif
-"""
-
-_STRIP = """\
-static void fill_strip(const struct conv *g, const float *x, int first, float *strip)
-{
-    const int stride = g->stride, pitch = g->pitch;
-    for (int c = 0; c < g->channels; ++c, x += g->height * g->width) {
-        for (int p = 0; p < g->row_phases * g->phases; ++p) {
-            const int left = g->left - p % g->phases;
-            const int zeros = left > 0 ? (left + stride - 1) / stride : 0;
-            const int filled = (g->width + left + stride - 1) / stride;
-            const int end = filled < pitch ? filled : pitch;
-            for (int i = 0; i < g->depth; ++i, strip += pitch) {
-                const int r = first + p / g->phases + i * g->row_stride;
-                int j = 0;
-                if (r >= 0 && r < g->height) {
-                    const float *row = x + r * g->width;
-                    for (; j < zeros && j < pitch; ++j) /* of one condition, a call of memset */
-                        strip[j] = 0.0f;
-                    for (; j < end; ++j)
-                        strip[j] = row[j * stride - left];
-                }
-                for (; j < pitch; ++j)
-                    strip[j] = 0.0f;
-            }
-            for (int i = 0; i < g->shared; ++i)
-                *strip++ = 0.0f;
-        }
-    }
-    for (int i = 0; i < @slack@; ++i)
-        *strip++ = 0.0f;
-}
-"""
-
-_CONV = """\
-/* The weights of some filters as a lane needs them: plain or squared. */
-static const float *prepared(const float *w, int count, const struct lane *lane, float *to)
-{
-    if (lane->power == 1)
-        return w;
-    int i = 0;
-    for (; i + 8 <= count; i += 8) {
-        @loads@
-        @squares@
-    }
-    for (; i < count; ++i)
-        to[i] = w[i] * w[i];
-    return to;
-}
-
-/* Lanes share the weights: all lanes use one block of filters before the next one is read. */
-static void conv(const struct conv *g, const float *w, const struct lane *lanes, int count,
-                 kernel *four, kernel *one, float *scratch)
-{
-    const int plane = g->rows * g->columns;
-    const int strip = g->depth ? g->channels * g->channel_pitch : 0;
-    float *const squares = scratch + count * strip;
-    for (int group = 0; group < g->groups; ++group) {
-        const int channel = group * g->channels * g->height * g->width;
-        for (int row = 0; row < g->rows; row += g->strip) {
-            const int rows = g->rows - row < g->strip ? g->rows - row : g->strip;
-            const int first = row * g->row_stride - g->top;
-            if (strip)
-                for (int l = 0; l < count; ++l)
-                    fill_strip(g, lanes[l].x + channel, first, scratch + l * strip);
-            for (int f = 0, n; f < g->filters; f += n) {
-                n = g->filters - f >= 4 ? 4 : 1;
-                const int filter = group * g->filters + f;
-                for (int l = 0; l < count; ++l) {
-                    const float *x = strip ? scratch + l * strip : lanes[l].x + channel;
-                    const float *own = w + filter * g->taps;
-                    const float *v = prepared(own, n * g->taps, &lanes[l], squares);
-                    float *y = lanes[l].y + filter * plane + row * g->columns;
-                    (n == 4 ? four : one)(x, v, &lanes[l], filter, y, rows, g);
-                }
-            }
-        }
-    }
-}
-"""
+    ends = {"n": n, "first": first, "last": last}
+    return piece_lines("dense_block", **ends, starts=starts, loops=loops, stores=stores)
 
 
 @dataclass(frozen=True)
@@ -381,78 +234,48 @@ def _pairs(size: Shape, out: Shape, window: Window, most: int | None) -> Iterabl
     return pairs
 
 
-def scratch_size(step: Step) -> int:
+def _conv_scratch(node: Node) -> int:
     """Floats for the strips of all lanes, and for four filters that are squared."""
-    if isinstance(step, Loop) or step.kind != "Conv":
-        return 0
-    g = _geometry(step)
-    strips = len(step.reads) * g.sizes["channels"] * g.sizes["channel_pitch"] + _SLACK
-    weights = _BLOCK * g.sizes["taps"] if _squares(step) else 0
+    g = _geometry(node)
+    strips = len(node.reads) * g.sizes["channels"] * g.sizes["channel_pitch"] + _SLACK
+    weights = _BLOCK * g.sizes["taps"] if _squares(node) else 0
     return (strips if g.sizes["depth"] else 0) + weights
 
 
 def _render_conv(node: Node, file: File) -> list[str]:
     g = _geometry(node)
     table, lanes = _lanes(node, g.sizes["groups"], file)
-    file.function("struct conv", _STRUCTS)
-    file.function("fill_strip", fill(_STRIP, slack=_SLACK))
+    file.function("conv_types")
+    file.function("fill_strip", slack=_SLACK)
     loads = [f"const float a{i} = w[i + {i}];" for i in range(8)]
     squares = [f"to[i + {i}] = a{i} * a{i};" for i in range(8)]
-    file.function("conv", fill(_CONV, loads=loads, squares=squares))
-    file.function("vector_rows", vector_rows())
+    file.function("conv", loads=loads, squares=squares)
+    add_vector_rows(file)
     filters = g.sizes["filters"]
     blocks = (_BLOCK if filters >= _BLOCK else 1, 1 if filters % _BLOCK else _BLOCK)
-    four, one = (file.function(*_kernel(g, n)) for n in blocks)
+    four, one = (_add_kernel(file, g, n) for n in blocks)
     sizes = {**g.sizes, "places": file.table(np.array(g.places()), "int32")}
-    members = [f".{name} = {n}" for name, n in sizes.items()]
     return [
-        "static const struct conv shape = {",
-        *(f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)),
-        "};",
+        *shape_lines("conv", sizes),
         *lanes,
         f"conv(&shape, {table}, lanes, {len(node.reads)}, {four}, {one}, {file.scratch});",
     ]
 
 
+def shape_lines(kind: str, sizes: Mapping[str, object]) -> list[str]:
+    """The sizes of a convolution as a struct of that kind."""
+    members = [f".{name} = {n}" for name, n in sizes.items()]
+    rows = [f"    {', '.join(members[i : i + 6])}," for i in range(0, len(members), 6)]
+    return [f"static const struct {kind} shape = {{", *rows, "};"]
+
+
+SCRATCH = {"Conv": _conv_scratch}
 RENDERERS: dict[str, Callable[[Node, File], list[str]]] = {
     "ArgMax": render_argmax,
     "Conv": _render_conv,
     "Dense": _render_dense,
     "Take": render_take,
 }
-
-
-_KERNEL = """\
-static void @name@(const float *x, const float *w, const struct lane *lane, int filter, float *y,
-@space@int rows, const struct conv *g)
-{
-#if VECTORS
-    vector_rows(x, w, lane, filter, @filters@, y, rows, g);
-#else
-    const int plane = g->rows * g->columns;
-    @constants@
-    for (; rows > 0; --rows, x += g->pitch - g->columns) {
-        int count = g->columns;
-        @tiles@
-    }
-#endif
-}
-"""
-
-_TILE = """\
-for (; count >= @columns@; count -= @columns@, x += @columns@, y += @columns@) {
-    const float *v = w, *r0 = x;
-    @pointers@
-    @starts@
-    for (int c = 0; c < g->channels; ++c) {
-        @loop@{
-            @inner@
-            @sums@
-        }
-        @moves@
-    }
-    @ends@
-}"""
 
 
 @dataclass(frozen=True)
@@ -465,8 +288,8 @@ class _Taps:
     inner: tuple[str, ...] = ()  # pointers that are set in the loop
 
 
-def _kernel(g: Geometry, filters: int) -> tuple[str, str]:
-    """Name and text of the kernel for some filters at once."""
+def _add_kernel(file: File, g: Geometry, filters: int) -> str:
+    """The kernel for some filters at once; returns its name."""
     name = f"taps{g.kernel[0]}x{g.kernel[1]}"
     for what, (rows, columns) in (("stride", g.stride), ("dilation", g.dilation)):
         name += f"_{what}{rows}x{columns}" if rows * columns > 1 else ""
@@ -474,15 +297,14 @@ def _kernel(g: Geometry, filters: int) -> tuple[str, str]:
     factor = "const float f{0} = lane->factor ? lane->factor[filter + {0}] : 1.0f;"
     bias = "const float b{0} = lane->bias ? lane->bias[filter + {0}] : 0.0f;"
     taps = _taps(g)
-    text = fill(
-        _KERNEL,
-        name=name,
+    return file.function(
+        name,
+        "kernel",
         space=" " * (len(name) + 13),
         filters=filters,
         constants=[line.format(f) for f in range(filters) for line in (factor, bias)],
         tiles=_tile(taps, filters, _TILE_COLUMNS) + _tile(taps, filters, 1),
     )
-    return name, text
 
 
 def _taps(g: Geometry) -> _Taps:
@@ -516,8 +338,8 @@ def _tile(taps: _Taps, filters: int, columns: int) -> list[str]:
             sums.append(f"    q = *v++; {products}")
         sums.append("}")
     end = "y[{0} * plane + {1}] = s{0}{1} * f{0} + b{0};"
-    return fill(
-        _TILE,
+    return piece_lines(
+        "kernel_tile",
         columns=columns,
         pointers=[f"const float *{name} = {start};" for name, start in taps.pointers.items()],
         starts=[f"float {', '.join(f's{f}{p} = 0.0f' for p in across)};" for f in each],
@@ -526,4 +348,4 @@ def _tile(taps: _Taps, filters: int, columns: int) -> list[str]:
         sums=sums,
         moves=[f"{r} += g->channel_pitch;" for r in ("r0", *taps.pointers)],
         ends=[end.format(f, p) for f in each for p in across],
-    ).split("\n")
+    )

@@ -69,36 +69,25 @@ def require(condition: object, what: str) -> None:
         raise UnwritableError(f"{what} is not covered")
 
 
+_BY_NAME = (
+    *("Abs", "Cos", "Erf", "Exp", "Floor", "HardSwish", "Log", "Neg", "Reciprocal", "Relu"),
+    *("Round", "Selu", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh"),
+)
 _SAME = {
-    "Abs": [aten.abs.default],
+    **{kind: [getattr(aten, kind.lower()).default] for kind in _BY_NAME},
     "And": [aten.__and__.Tensor, aten.logical_and.default, aten.bitwise_and.Tensor],
-    "Cos": [aten.cos.default],
     "Div": [aten.div.Tensor, aten.div.Scalar],
     "Equal": [aten.eq.Tensor, aten.eq.Scalar],
-    "Erf": [aten.erf.default],
-    "Exp": [aten.exp.default],
-    "Floor": [aten.floor.default],
     "Greater": [aten.gt.Scalar, aten.gt.Tensor],
     "GreaterOrEqual": [aten.ge.Scalar, aten.ge.Tensor],
-    "HardSwish": [aten.hardswish.default],
     "Less": [aten.lt.Scalar, aten.lt.Tensor],
     "LessOrEqual": [aten.le.Scalar, aten.le.Tensor],
-    "Log": [aten.log.default],
     "MatMul": [aten.matmul.default, aten.mm.default, aten.bmm.default],
     "Max": [aten.maximum.default],
     "Min": [aten.minimum.default],
-    "Neg": [aten.neg.default],
+    "Mul": [aten.mul.Tensor, aten.mul.Scalar],
     "Not": [aten.logical_not.default, aten.bitwise_not.default],
     "Or": [aten.__or__.Tensor, aten.logical_or.default, aten.bitwise_or.Tensor],
-    "Reciprocal": [aten.reciprocal.default],
-    "Relu": [aten.relu.default],
-    "Round": [aten.round.default],
-    "Selu": [aten.selu.default],
-    "Sigmoid": [aten.sigmoid.default],
-    "Sign": [aten.sign.default],
-    "Sin": [aten.sin.default],
-    "Sqrt": [aten.sqrt.default],
-    "Tanh": [aten.tanh.default],
     "Where": [aten.where.self, aten.where.Scalar, aten.where.ScalarOther, aten.where.ScalarSelf],
 }
 
@@ -153,11 +142,25 @@ def _pad(
     return w.op("Pad", x, pads, fill, mode=_PAD_MODES[mode])
 
 
+def _select(w: Writer, x: Value, dim: int, index: int) -> str:
+    return w.op("Gather", x, w.constant(f"{index}:index", torch.tensor(index)), axis=dim)
+
+
+def _split_sizes(w: Writer, x: Value, sizes: Sizes, dim: int = 0) -> tuple[str, ...]:
+    return tuple(w.several(len(sizes), "Split", x, sizes, axis=dim))
+
+
+def _split(w: Writer, x: Value, size: int, dim: int = 0) -> tuple[str, ...]:
+    starts = range(0, x.shape[dim], size)
+    return _split_sizes(w, x, [min(size, x.shape[dim] - start) for start in starts], dim)
+
+
 _SHORT: dict[Any, Entry] = {
     aten.addmm.default: lambda w, bias, x, weight: w.op("Gemm", x, weight, bias),
     aten.alias.default: lambda w, x: x.name,
     aten.amax.default: partial(_reduce, "ReduceMax"),
     aten.cat.default: lambda w, tensors, dim=0: w.op("Concat", *tensors, axis=dim),
+    aten.chunk.default: lambda w, x, count, dim=0: _split(w, x, -(-x.shape[dim] // count), dim),
     aten.clamp_max.default: lambda w, x, high: w.op("Clip", x, None, high),
     aten.clamp_min.default: lambda w, x, low: w.op("Clip", x, low),
     aten.clone.default: lambda w, x, **_: x.name,
@@ -199,14 +202,20 @@ _SHORT: dict[Any, Entry] = {
     aten.relu6.default: lambda w, x: w.op("Clip", x, 0, 6),
     aten.reshape.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
     aten.rsqrt.default: lambda w, x: w.op("Reciprocal", w.op("Sqrt", x)),
+    aten.select.int: _select,
     aten.silu.default: lambda w, x: w.op("Mul", x, w.op("Sigmoid", x)),
     aten.softmax.int: partial(_softmax, "Softmax"),
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_sizes,
     aten.square.default: lambda w, x: w.op("Mul", x, x),
     aten.stack.default: lambda w, tensors, dim=0: w.op(
         "Concat", *(w.op("Unsqueeze", x, [dim]) for x in tensors), axis=dim
     ),
     aten.sum.dim_IntList: partial(_reduce, "ReduceSum"),
+    aten.sym_size.int: lambda w, x, dim: w.op("Shape", x, start=dim % x.rank, end=dim % x.rank + 1),
     aten.t.default: lambda w, x: _permute(w, x, range(x.rank)[::-1]),
+    aten.unbind.int: lambda w, x, dim=0: tuple(_select(w, x, dim, i) for i in range(x.shape[dim])),
+    aten.unsafe_split.Tensor: _split,
     aten.unsqueeze.default: lambda w, x, dim: w.op("Unsqueeze", x, [dim]),
     aten.view.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
     aten.zeros.default: lambda w, sizes, **_: w.zeros(sizes),
@@ -219,12 +228,6 @@ _SHORT: dict[Any, Entry] = {
 }
 for _target, _entry in _SHORT.items():
     writes(_target)(_entry)
-
-
-@writes(aten.mul.Tensor, aten.mul.Scalar)
-def _mul(w: Writer, a: Value, b: Input) -> str:
-    w.require_one_dtype(a, b)
-    return w.op("Mul", a, b)
 
 
 def _add(kind: str, w: Writer, a: Input, b: Input, alpha: float = 1) -> str:
@@ -282,18 +285,16 @@ def _gelu(w: Writer, x: Value, *, approximate: str = "none") -> str:
     return w.op("Mul", w.op("Mul", x, 0.5), twice)
 
 
-@writes(aten.dropout.default)
-def _dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
+def _dropout(w: Writer, x: Value, rate: float, train: bool, channels: bool = False) -> str:
     """In training mode only for Monte Carlo, which ``onesigma bench`` compares with one pass."""
     if not train:
         return x.name
+    require(not channels, "dropout of channels in training mode")
     return w.op("Dropout", x, rate, w.constant("True:flag", torch.tensor(True)))
 
 
-@writes(aten.feature_dropout.default)
-def _feature_dropout(w: Writer, x: Value, rate: float, train: bool) -> str:
-    require(not train, "dropout of channels in training mode")
-    return x.name
+writes(aten.dropout.default)(_dropout)
+writes(aten.feature_dropout.default)(partial(_dropout, channels=True))
 
 
 @writes(aten.linear.default)
@@ -304,38 +305,11 @@ def _linear(w: Writer, x: Value, weight: Value, bias: Value | None = None) -> st
     return product if bias is None else w.op("Add", product, bias)
 
 
-@writes(
-    *(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default),
-    *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
-)
-def _conv(
-    w: Writer,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sizes = (1,),
-    padding: Sizes | str = (0,),
-    dilation: Sizes = (1,),
-    groups: int = 1,
-) -> str:
-    sizes = {"strides": stride, "dilations": dilation}
-    return _convolve("Conv", w, x, weight, bias, padding, groups, sizes)
-
-
-@writes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
-def _conv_transpose(
-    w: Writer,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sizes = (1,),
-    padding: Sizes = (0,),
-    output_padding: Sizes = (0,),
-    groups: int = 1,
-    dilation: Sizes = (1,),
-) -> str:
-    sizes = {"strides": stride, "dilations": dilation, "output_padding": output_padding}
-    return _convolve("ConvTranspose", w, x, weight, bias, padding, groups, sizes)
+# What follows the stride and the padding, and its default.
+_CONVOLUTIONS = {
+    "Conv": {"dilations": (1,), "group": 1},
+    "ConvTranspose": {"output_padding": (0,), "group": 1, "dilations": (1,)},
+}
 
 
 def _convolve(
@@ -343,14 +317,26 @@ def _convolve(
     w: Writer,
     x: Value,
     weight: Value,
-    bias: Value | None,
-    padding: Sizes | str,
-    groups: int,
-    sizes: dict[str, Sizes],
+    bias: Value | None = None,
+    stride: Sizes = (1,),
+    padding: Sizes | str = (0,),
+    *given: Any,
 ) -> str:
     require(x.rank == weight.rank, "a sample without a batch")
-    window = _window(x, padding, kernel_shape=weight.shape[2:], **sizes)
-    return w.op(kind, x, weight, bias, group=groups, **window)
+    names = _CONVOLUTIONS[kind]
+    sizes: dict[str, Any] = {**names, **dict(zip(names, given, strict=False))}
+    group = sizes.pop("group")
+    window = _window(x, padding, kernel_shape=weight.shape[2:], strides=stride, **sizes)
+    return w.op(kind, x, weight, bias, group=group, **window)
+
+
+writes(
+    *(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default),
+    *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
+)(partial(_convolve, "Conv"))
+writes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)(
+    partial(_convolve, "ConvTranspose")
+)
 
 
 def _window(x: Value, padding: Sizes | str, **sizes: Sizes) -> dict[str, list[int]]:
@@ -418,8 +404,8 @@ def _adaptive_avg_pool(w: Writer, x: Value, size: Sizes) -> str:
 def _batch_norm(
     w: Writer,
     x: Value,
-    weight: Value | None,
-    bias: Value | None,
+    weight: Input,
+    bias: Input,
     mean: Value,
     var: Value,
     training: bool,
@@ -443,8 +429,8 @@ def _layer_norm(
     w: Writer,
     x: Value,
     shape: Sizes,
-    weight: Value | None = None,
-    bias: Value | None = None,
+    weight: Input = None,
+    bias: Input = None,
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> str:
@@ -509,11 +495,6 @@ def _resize(w: Writer, x: Value, scales: Any, mode: str, grid: str, **attributes
     return w.op("Resize", x, None, stored, **attributes)
 
 
-@writes(aten.sym_size.int)
-def _size(w: Writer, x: Value, dim: int) -> str:
-    return w.op("Shape", x, start=dim % x.rank, end=dim % x.rank + 1)
-
-
 @writes(aten.flatten.using_ints)
 def _flatten(w: Writer, x: Value, start: int = 0, end: int = -1) -> str:
     start, end = start % x.rank, end % x.rank
@@ -544,32 +525,6 @@ def _movedim(w: Writer, x: Value, source: int, target: int) -> str:
     order = [dim for dim in range(x.rank) if dim != source % x.rank]
     order.insert(target % x.rank, source % x.rank)
     return _permute(w, x, order)
-
-
-@writes(aten.split.Tensor, aten.unsafe_split.Tensor)
-def _split(w: Writer, x: Value, size: int, dim: int = 0) -> tuple[str, ...]:
-    starts = range(0, x.shape[dim], size)
-    return tuple(_split_sizes(w, x, [min(size, x.shape[dim] - start) for start in starts], dim))
-
-
-@writes(aten.split_with_sizes.default)
-def _split_sizes(w: Writer, x: Value, sizes: Sizes, dim: int = 0) -> tuple[str, ...]:
-    return tuple(w.several(len(sizes), "Split", x, sizes, axis=dim))
-
-
-@writes(aten.chunk.default)
-def _chunk(w: Writer, x: Value, count: int, dim: int = 0) -> tuple[str, ...]:
-    return tuple(_split(w, x, -(-x.shape[dim] // count), dim))
-
-
-@writes(aten.unbind.int)
-def _unbind(w: Writer, x: Value, dim: int = 0) -> tuple[str, ...]:
-    return tuple(_select(w, x, dim, index) for index in range(x.shape[dim]))
-
-
-@writes(aten.select.int)
-def _select(w: Writer, x: Value, dim: int, index: int) -> str:
-    return w.op("Gather", x, w.constant(f"{index}:index", torch.tensor(index)), axis=dim)
 
 
 @writes(aten.slice.Tensor)

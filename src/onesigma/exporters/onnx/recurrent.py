@@ -44,14 +44,10 @@ def _layers(
     x: Value,
     state: Value | Sequence[Value],
     weights: Sequence[Value],
-    biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    *options: Any,
 ) -> tuple[str, ...]:
     """The sequence of outputs, then the last states of all layers."""
+    biases, layers, dropout, train, bidirectional, batch_first = options
     require(not (train and dropout and layers > 1), "a recurrent layer in training mode")
     states = [state] if isinstance(state, Value) else state
     directions, each = 1 + bidirectional, 4 if biases else 2
@@ -83,11 +79,7 @@ def _sequence(w: Writer, y: str, directions: int, batch_first: bool) -> str:
 
 
 def _cell(
-    kind: _Kind,
-    w: Writer,
-    x: Value,
-    state: Value | Sequence[Value],
-    *weights: Value | None,
+    kind: _Kind, w: Writer, x: Value, state: Value | Sequence[Value], *weights: Value | None
 ) -> str | tuple[str, ...]:
     """A layer that makes one step."""
     require((len(weights) - weights.count(None)) in (2, 4), "a cell with one bias")

@@ -16,6 +16,7 @@ import torch
 from onnx import helper, numpy_helper
 from torch import Tensor, fx
 
+from onesigma.exporters.folding import nodes_before
 from onesigma.exporters.onnx import Interface
 from onesigma.exporters.onnx import recurrent as recurrent  # fills the table
 from onesigma.exporters.onnx.ops import OPS, Input, UnwritableError, Value
@@ -148,16 +149,15 @@ class Writer(fx.Interpreter):
         """What was written, after the graph was run."""
         placeholders = [n for n in self._values if n.op == "placeholder"]
         results: Any = self.graph.output_node().args[0]
-        nodes, names = (
-            (*placeholders, *results),
-            (*self._interface.inputs, *self._interface.outputs),
-        )
+        nodes = (*placeholders, *results)
+        names = (*self._interface.inputs, *self._interface.outputs)
         infos = [
             _info(name, self._values[node], self._interface.dynamic)
             for name, node in zip(names, nodes, strict=True)
         ]
         self._rename([self._values[node].name for node in results])
-        self._drop_unused()
+        # States that ONNX takes for zeros are left out, and so is what made them.
+        self._nodes = nodes_before(self._interface.outputs, self._nodes)
         used = {name for node in self._nodes for name in node.input}
         graph = helper.make_graph(
             self._nodes,
@@ -181,15 +181,6 @@ class Writer(fx.Interpreter):
         for new, old in outputs.items():
             if names.get(old) != new:
                 self._nodes.append(helper.make_node("Identity", [names.get(old, old)], [new]))
-
-    def _drop_unused(self) -> None:
-        """States that ONNX takes for zeros are left out, and so is what made them."""
-        wanted, kept = {*self._interface.outputs}, []
-        for node in reversed(self._nodes):
-            if wanted & {*node.output}:
-                kept.append(node)
-                wanted |= {*node.input}
-        self._nodes = kept[::-1]
 
 
 def _dtype_of_numbers(result: Any, inputs: Sequence[Value]) -> torch.dtype:

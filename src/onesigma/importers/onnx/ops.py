@@ -142,6 +142,10 @@ def sizes(listed: Listed) -> list[Any]:
     return [n if flat.dtype == object else int(n) for n in flat]
 
 
+def _library(x: Operand) -> Any:
+    return torch if isinstance(x, Tensor) else np
+
+
 def _number(value: Number, default: float) -> float:
     return default if value is None or not np.size(value) else float(np.asarray(value).item())
 
@@ -155,12 +159,12 @@ def _limit(shape: Sequence[Any]) -> list[Any]:
 
 add_family(
     {
-        "Ceil": lambda x: torch.ceil(x) if isinstance(x, Tensor) else np.ceil(x),
-        "Floor": lambda x: torch.floor(x) if isinstance(x, Tensor) else np.floor(x),
+        "Ceil": lambda x: _library(x).ceil(x),
+        "Floor": lambda x: _library(x).floor(x),
         "Identity": lambda x: x,
         "Neg": operator.neg,
         "Size": lambda x: np.array(math.prod(x.shape)),
-        "Sqrt": lambda x: torch.sqrt(x) if isinstance(x, Tensor) else np.sqrt(x),
+        "Sqrt": lambda x: _library(x).sqrt(x),
     },
     Data,
 )
@@ -175,6 +179,7 @@ add_family(
         "LeakyRelu": lambda x, alpha=0.01: F.leaky_relu(x, alpha),
         "Not": torch.logical_not,
         "Softsign": lambda x: x / (1 + torch.abs(x)),
+        "Swish": lambda x, alpha=1.0: F.silu(x) if alpha == 1 else F.silu(alpha * x) / alpha,
         "ThresholdedRelu": lambda x, alpha=1.0: torch.where(x > alpha, x, x.new_zeros(())),
     },
     Tensor,
@@ -208,12 +213,6 @@ def HardSigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     if math.isclose(alpha, 1 / 6, rel_tol=1e-5) and beta == 0.5:
         return F.hardsigmoid(x)
     return torch.clamp(alpha * x + beta, 0.0, 1.0)
-
-
-@onnx_op
-def Swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """x σ(αx)."""
-    return F.silu(x) if alpha == 1 else F.silu(alpha * x) / alpha
 
 
 @onnx_op
@@ -346,6 +345,9 @@ add_family(
 )
 
 
+add_family({"Pow": partial(_of_two, operator.pow)}, Tensor, Operand)
+
+
 @onnx_op
 def Div(a: Operand, b: Operand) -> Any:
     """Whole numbers are cut towards zero; sizes that are symbols are never below it."""
@@ -363,16 +365,7 @@ def Div(a: Operand, b: Operand) -> Any:
 def Mod(a: Operand, b: Operand, *, fmod: int = 0) -> Any:
     """The sign is that of b, or with ``fmod`` that of a."""
     top, bottom = _pair(a, b)
-    if fmod:
-        return (torch if isinstance(top, Tensor) else np).fmod(top, bottom)
-    return top % bottom
-
-
-@onnx_op
-def Pow(x: Tensor, exponent: Operand) -> Tensor:
-    base, plain = _pair(x, exponent)
-    result: Tensor = base**plain
-    return result
+    return _library(top).fmod(top, bottom) if fmod else top % bottom
 
 
 def _extreme(
@@ -394,14 +387,12 @@ OPS.add("Max")(_extreme(torch.maximum, torch.clamp_min, np.maximum))
 OPS.add("Min")(_extreme(lambda a, b: -torch.maximum(-a, -b), torch.clamp_max, np.minimum))
 
 
-@onnx_op
-def Sum(*values: Operand) -> Any:
+def _sum(*values: Operand) -> Any:
     return reduce(partial(_of_two, operator.add), values)
 
 
-@onnx_op
-def Mean(*values: Operand) -> Any:
-    return Sum(*values) / len(values)
+add_family({"Sum": _sum, "Mean": lambda *values: _sum(*values) / len(values)}, rest=Operand)
+add_family({"Einsum": lambda *x, equation: torch.einsum(equation, *x)}, rest=Tensor)
 
 
 @onnx_op
@@ -413,17 +404,17 @@ def Where(condition: Data, a: Data, b: Data) -> Any:
 
 
 def _reduce(
-    function: Callable[[Tensor, list[int], bool], Tensor],
-    x: Tensor,
+    function: Callable[..., Any],
+    x: Any,
     axes: Listed = None,
     *,
     keepdims: int = 1,
     noop_with_empty_axes: int = 0,
-) -> Tensor:
+) -> Any:
     dims = sizes(axes)
     if not dims and noop_with_empty_axes:
         return x
-    return function(x, dims or list(range(x.dim())), keepdims == 1)
+    return function(x, dims or list(range(x.ndim)), keepdims == 1)
 
 
 add_family(
@@ -443,14 +434,13 @@ add_family(
 )
 
 
-@onnx_op
-def ReduceProd(
-    x: Data, axes: Listed = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Any:
-    dims, keep = sizes(axes) or list(range(x.ndim)), bool(keepdims)
+def _product(x: Any, dims: list[int], keep: bool) -> Any:
     if isinstance(x, np.ndarray):
         return np.prod(x, tuple(dims), keepdims=keep)
     return reduce(lambda y, dim: y.prod(dim, keep), sorted(d % x.ndim for d in dims)[::-1], x)
+
+
+add_family({"ReduceProd": partial(_reduce, _product)}, Data, Listed)
 
 
 def _arg_extreme(
@@ -472,11 +462,8 @@ add_family(
 
 
 @onnx_op
-def TopK(
-    x: Tensor, k: Numbers, *, axis: int = -1, largest: int = 1, sorted: int = 1
-) -> tuple[Tensor, Tensor]:
-    found = torch.topk(x, sizes(k)[0], axis, bool(largest), bool(sorted))
-    return found.values, found.indices
+def TopK(x: Tensor, k: Numbers, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+    return torch.topk(x, sizes(k)[0], axis, bool(largest), bool(sorted))
 
 
 @onnx_op
@@ -495,11 +482,6 @@ def OneHot(indices: Tensor, depth: Numbers, values: Numbers, *, axis: int = -1) 
     wanted = torch.arange(count, device=indices.device).reshape(shape)
     hot = (indices % count).unsqueeze(dim) == wanted
     return torch.add(torch.mul(hot.to(as_tensor(values).dtype), on - off), off)
-
-
-@onnx_op
-def Einsum(*factors: Tensor, equation: str) -> Tensor:
-    return torch.einsum(equation, *factors)
 
 
 @onnx_op
@@ -657,18 +639,17 @@ def BatchNormalization(
     return F.batch_norm(x, mean, var, scale, bias, False, 0.0, epsilon)
 
 
-@onnx_op
-def InstanceNormalization(
-    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
-) -> Tensor:
-    return F.instance_norm(x, weight=scale, bias=bias, eps=epsilon)
-
-
-@onnx_op
-def GroupNormalization(
-    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5
-) -> Tensor:
-    return F.group_norm(x, num_groups, scale, bias, epsilon)
+add_family(
+    {
+        "GroupNormalization": lambda x, scale, bias, num_groups, epsilon=1e-5: F.group_norm(
+            x, num_groups, scale, bias, epsilon
+        ),
+        "InstanceNormalization": lambda x, scale, bias, epsilon=1e-5: F.instance_norm(
+            x, weight=scale, bias=bias, eps=epsilon
+        ),
+    },
+    *(Tensor, Tensor, Tensor),
+)
 
 
 @onnx_op
@@ -681,19 +662,11 @@ def LayerNormalization(
 
 
 @onnx_op
-def Constant(
-    *,
-    value: Numbers | None = None,
-    value_float: float | None = None,
-    value_floats: Sequence[float] | None = None,
-    value_int: int | None = None,
-    value_ints: Sequence[int] | None = None,
-) -> Numbers:
-    real = value_float if value_floats is None else value_floats
-    whole = value_int if value_ints is None else value_ints
-    for given, dtype in ((value, None), (real, np.float32), (whole, np.int64)):
-        if given is not None:
-            return np.asarray(given, dtype)
+def Constant(**given: Any) -> Numbers:
+    dtypes = {"value": None, "value_float": np.float32, "value_int": np.int64}
+    for name, value in given.items():
+        if name.removesuffix("s") in dtypes:
+            return np.asarray(value, dtypes[name.removesuffix("s")])
     raise ModelError("it holds no numbers")
 
 
@@ -852,10 +825,10 @@ def ScatterND(x: Tensor, indices: Operand, updates: Tensor, *, reduction: str = 
 
 @onnx_op
 def Trilu(x: Data, k: Numbers | None = None, *, upper: int = 1) -> Any:
-    diagonal = 0 if k is None else sizes(k)[0]
+    diagonal, triangle = 0 if k is None else sizes(k)[0], np.triu if upper else np.tril
     if isinstance(x, np.ndarray):
-        return (np.triu if upper else np.tril)(x, diagonal)
-    kept = (np.triu if upper else np.tril)(np.ones(list(x.shape[-2:]), bool), diagonal)
+        return triangle(x, diagonal)
+    kept = triangle(np.ones(list(x.shape[-2:]), bool), diagonal)
     return torch.where(as_tensor(kept, x.device), x, x.new_zeros(()))
 
 

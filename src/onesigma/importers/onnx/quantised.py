@@ -15,7 +15,7 @@ network is no multiple of s, and dropout goes beyond ranges that were measured w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,68 +76,70 @@ def in_real_numbers(graph: OnnxGraph) -> OnnxGraph:
     if not any(node.op in QUANTISED for node in graph.nodes):
         return graph
     rewriting = _Rewriting(graph)
-    nodes = [made for node in graph.nodes for made in rewriting.rewrite(node)]
+    for node in graph.nodes:
+        rewriting.rewrite(node)
     if graph.output in rewriting.scales:
         raise ModelError(
             f"{graph.file} answers with integers: end it with DequantizeLinear, as quantisers do."
         )
-    return graph.with_nodes(nodes, rewriting.constants)
+    return graph.with_nodes(rewriting.nodes, rewriting.constants)
 
 
 class _Rewriting:
     """``scales`` has scale and zero point of the values that are integers in the file."""
 
     def __init__(self, graph: OnnxGraph) -> None:
+        self.nodes: list[Node] = []
         self.constants: dict[str, Array] = {**graph.constants, _ONE: np.ones((), np.float32)}
         self.scales: dict[str, tuple[str, str]] = {}
 
-    def rewrite(self, node: Node) -> Iterator[Node]:
+    def rewrite(self, node: Node) -> None:
+        """Add what stands for a node."""
         if layout := _LAYOUTS.get(node.op):
-            yield from self._layout(node, layout)
+            self._layout(node, layout)
         elif node.op in _INTEGER:
-            yield from self._integer(node, *_INTEGER[node.op])
+            self._integer(node, *_INTEGER[node.op])
         elif node.op == "QuantizeLinear":
-            value, scale, zero = _inputs(node)[:3]
-            axis = node.attributes.get("axis", 1)
-            yield self._rounding(node, value, scale, zero, axis)
+            self._round(node, *_inputs(node)[:3], axis=node.attributes.get("axis", 1))
         elif node.op == "DequantizeLinear" and node.inputs[0] in self.scales:
             self._require_same(node, *_inputs(node)[:3])
-            yield replace(node, op="Identity", inputs=node.inputs[:1], attributes={})
+            self._add(node, "Identity", node.inputs[:1], attributes={})
         elif node.op == "DynamicQuantizeLinear":
-            yield self._dynamic(node)
+            self._dynamic(node)
         elif node.op in _DYNAMIC:
-            yield from self._to_float(node)
+            self._to_float(node)
         else:
-            yield self._other(node)
+            self.nodes.append(self._other(node))
 
-    def _layout(self, node: Node, layout: _Layout) -> Iterator[Node]:
+    def _add(self, node: Node, op: str, inputs: Sequence[str], **others: Any) -> None:
+        """One like the node, but for these."""
+        self.nodes.append(replace(node, op=op, inputs=tuple(inputs), **others))
+
+    def _new(self, name: str, op: str, *inputs: str, **attributes: int) -> str:
+        """One whose output is called as it is; returns that."""
+        self.nodes.append(Node(name, op, inputs, (name,), attributes))
+        return name
+
+    def _layout(self, node: Node, layout: _Layout) -> None:
         given, attributes = _inputs(node), dict(node.attributes)
         if attributes.pop("channels_last", 0):
             raise UnsupportedOp(f"{node} has its channels last: quantise the file without.")
         attributes.pop("opset", None)  # of QLinearSoftmax: that of the file
         starts = layout.values or tuple(range(2, len(node.inputs), 3))
         axis = 0 if node.attributes.get("transB") else layout.axis
-        inputs = []
-        for value, scale, zero in (given[start : start + 3] for start in starts):
-            name, made = self._real(node, value, scale, zero, axis)
-            yield from made
-            inputs.append(name)
+        inputs = [self._real(node, *given[start : start + 3], axis=axis) for start in starts]
         if layout.bias is not None and given[layout.bias]:
-            bias, scale = f"{node.name}/bias", f"{node.name}/bias_scale"
-            yield Node(scale, "Mul", (given[starts[0] + 1], given[starts[1] + 1]), (scale,))
+            scales = (given[start + 1] for start in starts)
+            scale = self._new(f"{node.name}/bias_scale", "Mul", *scales)
             numbers = (given[layout.bias], scale)
-            yield Node(bias, "DequantizeLinear", numbers, (bias,), {"axis": 0})
-            inputs.append(bias)
-        plain = Node(node.name, layout.op, tuple(inputs), node.outputs, attributes)
+            inputs.append(self._new(f"{node.name}/bias", "DequantizeLinear", *numbers, axis=0))
         scale, zero = given[layout.output : layout.output + 2]
-        if not scale:  # the answer is float
-            yield plain
-            return
-        exact = f"{node.outputs[0]}/exact"
-        yield replace(plain, outputs=(exact,))
-        yield self._rounding(replace(plain, name=f"{node.name}/out"), exact, scale, zero)
+        exact = f"{node.outputs[0]}/exact" if scale else node.outputs[0]  # or the answer is float
+        self._add(node, layout.op, inputs, outputs=(exact,), attributes=attributes)
+        if scale:
+            self._round(replace(node, name=f"{node.name}/out"), exact, scale, zero)
 
-    def _rounding(self, node: Node, value: str, scale: str, zero: str, axis: int = 1) -> Node:
+    def _round(self, node: Node, value: str, scale: str, zero: str, *, axis: int = 1) -> None:
         """In place of the node, whose output is integers in the file."""
         levels = self.constants.get(zero, _ZERO)
         if scale not in self.constants or (zero and zero not in self.constants):
@@ -145,52 +147,42 @@ class _Rewriting:
         if levels.dtype.kind not in "iu":
             raise UnsupportedOp(f"{node} rounds to {levels.dtype}, which is no integer.")
         self.scales[node.outputs[0]] = scale, zero
-        inputs = (value, scale, zero)
-        return replace(node, op="Rounding", inputs=inputs, attributes={"axis": axis})
+        self._add(node, "Rounding", (value, scale, zero), attributes={"axis": axis})
 
-    def _integer(self, node: Node, op: str, axis: int) -> Iterator[Node]:
+    def _integer(self, node: Node, op: str, axis: int) -> None:
         a, b, *zeros = node.inputs
-        inputs = []
-        for value, zero in zip((a, b), (*zeros, "", ""), strict=False):
-            name, made = self._real(node, value, _ONE, zero, axis)
-            yield from made
-            inputs.append(name)
-        yield replace(node, op=op, inputs=tuple(inputs))
+        pairs = zip((a, b), (*zeros, "", ""), strict=False)
+        self._add(node, op, [self._real(node, x, _ONE, zero, axis=axis) for x, zero in pairs])
 
-    def _dynamic(self, node: Node) -> Node:
+    def _dynamic(self, node: Node) -> None:
         """As the scale is 1 here, it may go into any product that the file makes of it."""
         value, scale, zero = node.outputs
         self.constants |= {scale: np.ones((), np.float32), zero: _ZERO}
         self.scales[value] = scale, zero
-        return replace(node, op="DynamicRounding", outputs=(value,))
+        self._add(node, "DynamicRounding", node.inputs, outputs=(value,))
 
-    def _to_float(self, node: Node) -> Iterator[Node]:
+    def _to_float(self, node: Node) -> None:
         """A product whose output is float, and the bias after it."""
         given = _inputs(node)
         if node.op == "DynamicQuantizeMatMul":
-            (value, weight, scale, zero, bias), left = given[:5], f"{node.name}/in"
-            yield Node(left, "DynamicRounding", (value,), (left,))
+            value, weight, scale, zero, bias = given[:5]
+            left = self._new(f"{node.name}/in", "DynamicRounding", value)
         else:
             value, weight, left_scale, scale, left_zero, zero, bias = given[:7]
-            left, made = self._real(node, value, left_scale, left_zero, -1)
-            yield from made
-        right, made = self._real(node, weight, scale, zero, -1)
-        yield from made
+            left = self._real(node, value, left_scale, left_zero, axis=-1)
+        inputs = (left, self._real(node, weight, scale, zero, axis=-1))
         product = f"{node.outputs[0]}/product" if bias else node.outputs[0]
-        yield Node(node.name, "MatMul", (left, right), (product,))
+        self.nodes.append(Node(node.name, "MatMul", inputs, (product,)))
         if bias:
-            yield Node(f"{node.name}/bias", "Add", (product, bias), node.outputs)
+            self.nodes.append(Node(f"{node.name}/bias", "Add", (product, bias), node.outputs))
 
-    def _real(
-        self, node: Node, value: str, scale: str, zero: str, axis: int
-    ) -> tuple[str, list[Node]]:
-        """The name of the real numbers, and what makes them of a constant or of an input."""
+    def _real(self, node: Node, value: str, scale: str, zero: str, *, axis: int) -> str:
+        """The name of the real numbers, which a constant or an input is made into."""
         if value in self.scales:
             self._require_same(node, value, scale, zero)
-            return value, []
+            return value
         name = f"{value}/real/{node.name}"
-        inputs = (value, scale, zero)
-        return name, [Node(name, "DequantizeLinear", inputs, (name,), {"axis": axis})]
+        return self._new(name, "DequantizeLinear", value, scale, zero, axis=axis)
 
     def _require_same(self, node: Node, value: str, scale: str, zero: str) -> None:
         for name, other in zip(self.scales[value], (scale, zero), strict=True):

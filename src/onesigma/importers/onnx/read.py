@@ -16,12 +16,7 @@ from onesigma.importers.onnx.dropout_sites import Dropout, Rates, find_sites, no
 from onesigma.importers.onnx.module import OnnxModule
 from onesigma.importers.onnx.ops import OPS
 from onesigma.importers.onnx.parse import Node, OnnxGraph, parse, read_model
-from onesigma.importers.onnx.quantised import (
-    QUANTISED,
-    ROUNDING,
-    in_real_numbers,
-    without_rounding,
-)
+from onesigma.importers.onnx.quantised import QUANTISED, ROUNDING, in_real_numbers, without_rounding
 from onesigma.importers.onnx.rewrite import fold, fuse, trace_shapes
 from onesigma.runtime.comparison import TOLERANCE, checking_runtime, mismatch
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from onesigma.lab.bench.result import show_ratio
 from onesigma.lab.bench.runtimes import runtime
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 PAGE = Path("docs") / "benchmarks.md"  # in the checkout where this is run
 Figures = dict[str, Any]
@@ -31,12 +31,10 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     python, room = [sys.executable, "-m"], "onesigma.lab.bench"
     root = [] if options.data_root is None else ["--data-root", str(options.data_root)]
     main = "import sys; from onesigma.cli.main import main; sys.exit(main())"
-    picture = str(PAGE.with_name("scaling.png"))
     return {
         "overhead": [*python, f"{room}.overhead", *root, "--output", f"{out}/overhead.json"],
         "bench": [sys.executable, "-c", main, "bench", "--output", str(out)],
         "peers": [*python, f"{room}.peers", "--output", f"{out}/peers.json"],
-        "growth": [*python, f"{room}.growth", "--output", picture],
     }
 
 
@@ -189,7 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-root", type=Path, help="folder of the prepared datasets")
     parser.add_argument("--output", type=Path, default=Path("out") / "figures", metavar="FOLDER")
-    parts = ("overhead", "bench", "peers", "growth")
+    parts = ("overhead", "bench", "peers")
     parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -197,9 +195,7 @@ def main() -> None:
         if name in options.only:
             print(f"Measuring {name}", file=sys.stderr, flush=True)
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    page = fill(PAGE.read_text(encoding="utf-8"), options.output)
-    with replacing(PAGE) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(PAGE, fill(PAGE.read_text(encoding="utf-8"), options.output))
     print(f"Written: {PAGE}")
 
 

@@ -1,18 +1,8 @@
-"""How far a method's probabilities are from those of Monte Carlo, in nats and in passes.
+"""How far methods are from Monte Carlo, in nats and in passes, by an ``Exam`` of many passes.
 
-    KL(reference ‖ method)                 mean over inputs; the reference is many passes
     passes = 30 · KL(30 passes) / KL(method)          what it is worth: KL falls as 1 / passes
 
-The reference is a mean p̂ of R passes and not p itself. That adds the same to every method q that
-is independent of it, a fixed one or other passes:
-
-    E KL(p̂ ‖ q) − KL(p ‖ q) = H(p) − E H(p̂) = D / R + O(1 / R²)          D / k is KL of k passes
-
-It would matter: with R = 1,000 a method worth 300 passes would be taken for one worth 230. So it is
-subtracted. For B parts of the reference, mean H(p̂) falls short by B times as much, hence
-
-    D / R ≈ (H(p̂) − mean of H(part)) / (B − 1)
-and what is left is capped: nobody is said to be worth more passes than the reference has.
+What is left is capped: nobody is said to be worth more passes than the reference has.
 """
 
 from __future__ import annotations
@@ -23,11 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from onesigma.calibration.observation import silent
-from onesigma.calibration.teacher import Teacher
+from onesigma.calibration.exam import Exam
 
 FEW = 30
-_PARTS = 4
 _RESAMPLED = 2000
 
 
@@ -50,60 +38,28 @@ class Distance:
     std_ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class Reference:
-    """Probabilities and logits' std over all passes, and what their noise adds to each KL."""
-
-    probs: Tensor
-    std: Tensor
-    noise: Tensor
-    passes: int
-
-    def divergences(self, probs: Tensor) -> Tensor:
-        """KL(Monte Carlo ‖ probs) for each input, without the reference's noise."""
-        own = probs.double().clamp(min=1e-12)
-        return -entropy(self.probs) - (self.probs * own.log()).sum(-1) - self.noise
-
-
-def entropy(probs: Tensor) -> Tensor:
-    return torch.special.entr(probs).sum(-1)  # type: ignore[no-any-return]
-
-
-def make_reference(logits: Tensor) -> Reference:
-    """From the logits of many passes: (passes, inputs, classes)."""
-    each = logits.double().softmax(-1)
-    probs = each.mean(0)
-    parts = torch.stack([part.mean(0) for part in each.tensor_split(_PARTS)])
-    noise = (entropy(probs) - entropy(parts).mean(0)) / (_PARTS - 1)
-    return Reference(probs, logits.double().std(0), noise, len(logits))
-
-
-def noisy_logits(teacher: Teacher, x: Tensor, passes: int, seed: int) -> Tensor:
-    """The logits of Monte Carlo of the user's own network: (passes, inputs, classes)."""
-    return teacher.teach((x,), passes, seed, silent).logits.transpose(0, 1)
-
-
 def compare(
-    reference: Reference,
+    exam: Exam,
     few: Mapping[int, Tensor],
     answers: Mapping[str, tuple[Tensor, Tensor | None]],
 ) -> dict[str, Distance]:
     """The distance of every method.
 
     Args:
-        reference: what they are compared with.
+        exam: what they are compared with.
         few: for each number of passes the probabilities of several runs: (runs, inputs, classes).
         answers: for each method its probabilities, and the logits' standard deviation if it has it.
     """
     runs = {
-        count: torch.stack([reference.divergences(run) for run in probs]).mean(0)
+        count: torch.stack([exam.distances(run) for run in probs]).mean(0)
         for count, probs in few.items()
     }
     measure = runs[FEW]
-    found = {name_of(count): _distance(reference, own, measure) for count, own in runs.items()}
+    found = {name_of(n): _distance(own, measure, exam.passes) for n, own in runs.items()}
+    spread = exam.reference.logits.double().std(1).clamp(min=1e-12)
     for name, (probs, std) in answers.items():
-        distance = _distance(reference, reference.divergences(probs), measure)
-        ratio = None if std is None else float((std / reference.std.clamp(min=1e-12)).median())
+        distance = _distance(exam.distances(probs), measure, exam.passes)
+        ratio = None if std is None else float((std / spread).median())
         found[name] = replace(distance, std_ratio=ratio)
     return found
 
@@ -112,8 +68,7 @@ def name_of(passes: int) -> str:
     return f"MC-{passes}"
 
 
-def _distance(reference: Reference, own: Tensor, few: Tensor) -> Distance:
-    most = reference.passes
+def _distance(own: Tensor, few: Tensor, most: int) -> Distance:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(len(own), (_RESAMPLED, len(own)), generator=generator)
     again = _worth(own[rows].mean(1), few[rows].mean(1), most)

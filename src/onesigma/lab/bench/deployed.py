@@ -28,6 +28,8 @@ import onesigma
 from onesigma.baselines.backbone import original
 from onesigma.calibration import corruption
 from onesigma.calibration.corruption import Corruption
+from onesigma.calibration.exam import Exam
+from onesigma.calibration.observation import silent
 from onesigma.calibration.teacher import Teacher
 from onesigma.lab.bench import closeness, programs
 from onesigma.lab.bench.closeness import Distance, name_of
@@ -52,7 +54,7 @@ from onesigma.lab.bench.result import Result
 from onesigma.lab.bench.trained import CACHE, KEPT_ASIDE, NETWORKS, load_trained
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.timing import time_methods, torch_threads
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 SHIFTS: dict[str, Corruption] = corruption.JUDGED_ON
 SEEDS = (1, 2)  # of few passes; the reference has 0
@@ -73,7 +75,7 @@ def compare_network(
     learnt, x = _draw_inputs(data, settings)
     _say(f"{name}: fit")
     start = time.perf_counter()
-    ready = onesigma.fit(network, learnt, seed=0)
+    ready = onesigma.fit(network, learnt, worth=settings.worth, seed=0)
     seconds = time.perf_counter() - start
     models = {FITTED: ready}
     if settings.moments:
@@ -121,10 +123,7 @@ def _draw_inputs(data: Splits, settings: Settings) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     half = settings.fit // 2
     counts = ((data.train, half), (data.validation, half), (data.test, settings.inputs))
-    *learnt, x = (
-        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
-        for split, count in counts
-    )
+    *learnt, x = (split.some(count, generator) for split, count in counts)
     return torch.cat(learnt), x
 
 
@@ -137,16 +136,16 @@ def compare(
     passes: int,
 ) -> dict[str, Distance]:
     """All methods on inputs of one kind."""
-    reference = closeness.make_reference(closeness.noisy_logits(teacher, x, passes, seed=0))
-    runs = [closeness.noisy_logits(teacher, x, max(PASSES), seed) for seed in SEEDS]
+    exam = Exam(teacher.teach((x,), passes, 0, silent))
+    runs = [teacher.teach((x,), max(PASSES), seed, silent).logits for seed in SEEDS]
     each = torch.stack(runs).softmax(-1)
-    few = {count: each[:, :count].mean(1) for count in PASSES}
+    few = {count: each[:, :, :count].mean(2) for count in PASSES}
     answers: dict[str, tuple[Tensor, Tensor | None]] = {PLAIN: (network(x).softmax(1), None)}
     for name, model in models.items():
         answer = model(x)
         assert answer.probs is not None
         answers[name] = (answer.probs, answer.std)
-    return closeness.compare(reference, few, answers)
+    return closeness.compare(exam, few, answers)
 
 
 def time_in_onnxruntime(
@@ -212,7 +211,7 @@ def run(
         if kept is before:
             _say(f"{name}: as kept in {path}")
         content = {"settings": asdict(settings), "measured": asdict(kept)}
-        _write(path, json.dumps(content, indent=2))
+        write_text(path, json.dumps(content, indent=2))
         found.append(kept)
         if timed:
             _keep(found, settings, folder)
@@ -222,8 +221,8 @@ def run(
 def _keep(found: Sequence[Measured], settings: Settings, folder: Path) -> None:
     networks = [asdict(each) for each in found]
     every = {"settings": asdict(settings), "machine": machine(), "networks": networks}
-    _write(folder / "deployed.json", json.dumps(every, indent=2))
-    _write(folder / "deployed.txt", f"{show(found, settings)}\n\n{show_distances(found)}\n")
+    write_text(folder / "deployed.json", json.dumps(every, indent=2))
+    write_text(folder / "deployed.txt", f"{show(found, settings)}\n\n{show_distances(found)}\n")
     draw(found, folder / "deployed.png", settings)
 
 
@@ -238,11 +237,6 @@ def _read(path: Path, settings: Settings) -> Measured | None:
         return None
     found = Measured.from_dict(content["measured"])
     return replace(found, bench={}) if other else found
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _say(words: str) -> None:
@@ -260,6 +254,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help=f"some of {', '.join(choices)}",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="for a look, not for figures")
+    parser.add_argument("--inputs", type=int, help="test inputs; default 60")
+    parser.add_argument("--worth", type=int, default=30, help="what fit is asked for; default 30")
     parser.add_argument("--moments", action="store_true", help="compare calibrated moments; slow")
     parser.add_argument(
         "--all", action="store_true", help="time batches of 8 and 64 and two threads, too"
@@ -276,7 +272,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     size = QUICK if options.quick else Settings()
-    settings = replace(size, threads=options.threads, moments=options.moments, every=options.all)
+    settings = replace(
+        size,
+        inputs=options.inputs or size.inputs,
+        worth=options.worth,
+        threads=options.threads,
+        moments=options.moments,
+        every=options.all,
+    )
     found = run(
         options.networks,
         settings,

@@ -12,7 +12,7 @@ not the question here.
 from __future__ import annotations
 
 import argparse
-import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,9 @@ import onesigma
 from onesigma import fitting
 from onesigma.calibration.exits import everything_said
 from onesigma.decide.early_exit import exit_rule
-from onesigma.decide.exit_plot import curve
+from onesigma.decide.plots import curve
+from onesigma.lab.bench.result import kept
 from onesigma.lab.bench.trained import CACHE, load_trained
-from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
 
 NETWORKS = ("watch_cnn", "resnet8", "eegnet", "vgg")
@@ -38,8 +38,7 @@ def measure(name: str, root: Path | None, cache: Path, pictures: Path) -> list[F
     """Figures of one network, for each limit of the excess risk."""
     network, data = load_trained(name, root, cache)
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randperm(len(data.train), generator=generator)[:KNOWN]
-    ready = onesigma.fit(network, data.train.inputs[rows], worth=1)
+    ready = onesigma.fit(network, data.train.some(KNOWN, generator), worth=1)
     held_out = (data.validation, data.test)
     x, y = torch.cat([s.inputs for s in held_out]), torch.cat([s.labels for s in held_out])
     order = torch.randperm(len(y), generator=generator)
@@ -97,15 +96,10 @@ def main() -> None:
     torch.set_num_threads(1)
     fitting.ROWS, fitting.STEPS = ROWS, STEPS
     given.out.mkdir(parents=True, exist_ok=True)
-    for name in given.networks:
-        path = given.out / f"{name}.json"
-        if not path.exists():
-            found = measure(name, given.data_root, given.cache, given.out)
-            with replacing(path) as temporary:
-                temporary.write_text(json.dumps(found, indent=1))
-    kept = {name: json.loads((given.out / f"{name}.json").read_text()) for name in given.networks}
+    ask = partial(measure, root=given.data_root, cache=given.cache, pictures=given.out)
+    found = {n: kept(given.out / f"{n}.json", partial(ask, n)) for n in given.networks}
     head = ("network", "excess ≤", "labels", "error", "with exits", "cost", "early", "kept")
-    print(text_table(head, [_row(name, each) for name in kept for each in kept[name]]))
+    print(text_table(head, [_row(name, each) for name, rows in found.items() for each in rows]))
 
 
 def _row(name: str, found: Figures) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ A network of six channels with dropout before its last layer and a guard (random
 time counts). The recordings are made up: windows of 128 rows, every 64 rows, one device in each
 file. The bare loop is ONNX Runtime with one thread in each of two processes, on windows that lie in
 memory; it reads nothing and keeps nothing. Each engine reads Parquet, cuts windows, answers, tests
-for drift and writes Parquet. All take turns, several rounds; what counts is the share of the bare
-loop's rate in the same round. Ray and Spark are started before the clock is, their workers are not.
+for drift and writes Parquet. The bare loop runs before and after each engine, on a quarter of the
+windows, because a machine's speed drifts: what counts is the share of the rate of these two. Ray
+and Spark are started before the clock is, their workers are not.
 Memory and processor time are those of all processes of this program. Every turn is noted in the
 output folder: after an interruption, the same command goes on.
 
@@ -53,6 +54,7 @@ CHANNELS = tuple(f"c{k}" for k in range(6))
 WINDOW, HOP, RATE = 128, 64, 50.0
 WORKERS, FILES = 2, 16
 BARE = "bare loop"
+Turn = tuple[Callable[[], None], int]  # what to do, and to how many windows
 NETWORKS: dict[str, Callable[[], nn.Sequential]] = {
     "tcn": tcn,
     "ecg_resnet": ecg_resnet,
@@ -187,30 +189,50 @@ def _usage(process: int) -> tuple[float, float]:
     return sum(size for size, _ in found), sum(seconds for _, seconds in found)
 
 
-def measure(calls: dict[str, Callable[[], None]], windows: int, rounds: int, notes: Path) -> None:
+def measure(calls: dict[str, Turn], rounds: int, notes: Path) -> None:
+    """``calls`` has the bare loop and the engines."""
     done: dict[str, list[Any]] = json.loads(notes.read_text()) if notes.exists() else {}
-    for turn in (f"round {number + 1}, {name}" for number in range(rounds) for name in calls):
-        name = turn.partition(", ")[2]
-        if turn in done:
-            continue
-        with STARTS.get(name, nullcontext)(), Watched() as watched:
-            begin = time.perf_counter()
-            calls[name]()
-            rate = windows / (time.perf_counter() - begin)
-        done[turn] = [rate, 1e6 * watched.seconds / windows, str(watched)]
-        with replacing(notes) as temporary:
-            temporary.write_text(json.dumps(done, indent=1))
-        print(f"{turn}: {rate:,.0f} windows/s, {done[turn][1]:.1f} µs", file=sys.stderr)
+    engines = [name for name in calls if name != BARE]
+    for round in range(1, rounds + 1):
+        for name in engines:
+            for turn in (f"before {name}", name, f"after {name}"):
+                call, windows = calls.get(turn, calls[BARE])
+                _take_turn(f"round {round}, {turn}", name, call, windows, done, notes)
     rows = []
-    for name in calls:
-        turns = [f"round {number + 1}, {{}}" for number in range(rounds)]
-        shares = [done[each.format(name)][0] / done[each.format(BARE)][0] for each in turns]
-        rates, times, memory = zip(*(done[each.format(name)] for each in turns), strict=True)
-        row = [name, f"{median(rates):,.0f}", f"{median(shares):.3f}"]
+    for name in engines:
+        own = [done[f"round {round}, {name}"] for round in range(1, rounds + 1)]
+        beside = [
+            sum(done[f"round {round}, {when} {name}"][0] for when in ("before", "after")) / 2
+            for round in range(1, rounds + 1)
+        ]
+        rates, times, memory = zip(*own, strict=True)
+        shares = [rate / bare for rate, bare in zip(rates, beside, strict=True)]
+        row = [name, f"{median(rates):,.0f}", f"{median(beside):,.0f}", f"{median(shares):.3f}"]
         row += [f"{min(shares):.3f} … {max(shares):.3f}", f"{median(times):.1f}", memory[-1]]
         rows.append(row)
-    head = ["", "windows/s", "of the bare loop", "least … most", "processor µs per window"]
+    head = ["", "windows/s", "bare loop's", "share", "least … most", "processor µs per window"]
     print(text_table([*head, "MB, early → late"], rows, numbers=True))
+
+
+def _take_turn(
+    turn: str,
+    name: str,
+    call: Callable[[], None],
+    windows: int,
+    done: dict[str, list[Any]],
+    notes: Path,
+) -> None:
+    if turn in done:
+        return
+    start = STARTS.get(name, nullcontext) if turn.endswith(f", {name}") else nullcontext
+    with start(), Watched() as watched:
+        begin = time.perf_counter()
+        call()
+        rate = windows / (time.perf_counter() - begin)
+    done[turn] = [rate, 1e6 * watched.seconds / windows, str(watched)]
+    with replacing(notes) as temporary:
+        temporary.write_text(json.dumps(done, indent=1))
+    print(f"{turn}: {rate:,.0f} windows/s, {done[turn][1]:.1f} µs", file=sys.stderr)
 
 
 class Stub:
@@ -260,11 +282,13 @@ def main() -> None:
         measure_stub(model, data, args.output / "stub", windows, args.rounds)
         return
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        calls: dict[str, Callable[[], None]] = {BARE: partial(run_bare, pool, model, windows)}
+        few = windows // 4
+        calls: dict[str, Turn] = {BARE: (partial(run_bare, pool, model, few), few)}
         for engine in args.engines:
-            calls[engine] = partial(run_engine, engine, model, data, args.output / engine)
+            run = partial(run_engine, engine, model, data, args.output / engine)
+            calls[engine] = (run, windows)
         run_bare(pool, model, 4 * BATCH)  # the processes are there, and the sessions were opened
-        measure(calls, windows, args.rounds, args.output / f"{args.network}-{args.windows}.json")
+        measure(calls, args.rounds, args.output / f"{args.network}-{args.windows}.json")
 
 
 if __name__ == "__main__":

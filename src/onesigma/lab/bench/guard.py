@@ -16,12 +16,11 @@ question here.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,13 +35,13 @@ from onesigma.decide.threshold import joint
 from onesigma.lab import deployed_networks as deployed
 from onesigma.lab import guard_inputs, rivals
 from onesigma.lab import sensing_networks as sensing
+from onesigma.lab.bench.result import kept
 from onesigma.lab.bench.trained import another_take
 from onesigma.lab.guard_inputs import GuardTask
 from onesigma.lab.training.train import Augment, TrainingSettings, logits, train
 from onesigma.metrics import auroc, expected_calibration_error
 from onesigma.metrics.scoring import FloatArray
 from onesigma.prediction import Prediction
-from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
 
 SEEDS = (0, 1, 2)
@@ -53,22 +52,12 @@ Figures = dict[str, float]
 Kinds = dict[str, Figures]
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """How a network is made and trained."""
 
     build: Callable[[], nn.Module]
     epochs: int
     augment: Augment | None = None
-
-    @property
-    def settings(self) -> TrainingSettings:
-        return TrainingSettings(
-            *(self.epochs, (self.epochs + 1) // 2),
-            learning_rate=3e-3,
-            weight_decay=1e-4,
-            one_cycle=True,
-        )
 
 
 RECIPES = {
@@ -111,12 +100,18 @@ class Contestant:
 
     def __init__(self, task: GuardTask, name: tuple[str, str], seed: int, folder: Path) -> None:
         recipe, rows = RECIPES[name[0]][name[1]], Rows.of(task)
+        settings = TrainingSettings(
+            *(recipe.epochs, (recipe.epochs + 1) // 2),
+            learning_rate=3e-3,
+            weight_decay=1e-4,
+            one_cycle=True,
+        )
         networks = []
         for each in SEEDS:
             path = folder / "nets" / f"{name[0]}-{name[1]}-{each}.safetensors"
             splits = (task.splits.train, task.splits.validation)
             made = train(
-                *(recipe.build, *splits, recipe.settings),
+                *(recipe.build, *splits, settings),
                 seed=each,
                 path=path,
                 augment=recipe.augment,
@@ -250,21 +245,14 @@ def _array(tensor: Tensor | None) -> FloatArray:
 
 def run(tasks: Sequence[str], root: Path | None, folder: Path) -> dict[str, dict[str, Kinds]]:
     """Measure what is not in the folder yet."""
-    found: dict[str, dict[str, Kinds]] = {}
-    for task_name in tasks:
-        task: GuardTask | None = None
-        for name in RECIPES[task_name]:
-            for seed in SEEDS:
-                key = f"{task_name}-{name}-{seed}"
-                path = folder / f"{key}.json"
-                if not path.exists():
-                    task = task or guard_inputs.load(task_name, root)
-                    print(key, file=sys.stderr, flush=True)
-                    content = measure(task, Contestant(task, (task_name, name), seed, folder))
-                    with replacing(path) as temporary:
-                        temporary.write_text(json.dumps(content, indent=1))
-                found[key] = json.loads(path.read_text())
-    return found
+    load = lru_cache(1)(partial(guard_inputs.load, root=root))
+
+    def ask(name: str, network: str, seed: int) -> dict[str, Kinds]:
+        return measure(load(name), Contestant(load(name), (name, network), seed, folder))
+
+    wanted = [(name, each, seed) for name in tasks for each in RECIPES[name] for seed in SEEDS]
+    keys = {"-".join(map(str, one)): one for one in wanted}
+    return {key: kept(folder / f"{key}.json", partial(ask, *one)) for key, one in keys.items()}
 
 
 def show(found: Mapping[str, dict[str, Kinds]]) -> str:

@@ -12,11 +12,10 @@ result is kept as it comes: give the same command again to continue an interrupt
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,10 +32,10 @@ from onesigma.exporters.answering import make_answering
 from onesigma.exporters.int8 import Fidelity, compare, quantise
 from onesigma.exporters.onnx.file import make_model
 from onesigma.lab.bench import programs
+from onesigma.lab.bench.result import kept
 from onesigma.lab.bench.trained import CACHE, NETWORKS, load_trained
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.timing import summarise, time_in_turn
-from onesigma.storage.atomic import replacing
 from onesigma.text_table import text_table
 
 _SOUND = ("ds_cnn", "tc_resnet", "vgg", "mobilenet_v3")
@@ -131,12 +130,7 @@ def _call(content: bytes, x: np.ndarray[Any, Any]) -> Callable[[], object]:
 def draw(data: Splits) -> tuple[Tensor, Tensor]:
     """Training inputs to fit and to measure ranges on, and test inputs."""
     generator = torch.Generator().manual_seed(0)
-    pairs = ((data.train, _FIT), (data.test, _TEST))
-    known, x = (
-        split.inputs[torch.randperm(len(split), generator=generator)[:count]]
-        for split, count in pairs
-    )
-    return known, x
+    return data.train.some(_FIT, generator), data.test.some(_TEST, generator)
 
 
 def run(
@@ -149,19 +143,16 @@ def run(
 ) -> list[Measured]:
     """Measure what is not in the folder yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name in names:
-        kept, model = folder / f"{name}.int8.json", folder / f"{name}-fit.safetensors"
-        if not kept.is_file():
-            print(name, file=sys.stderr, flush=True)
-            network, data = load_trained(name, root, cache)
-            if not model.is_file():
-                onesigma.save(short_fit(network, draw(data)[0]), model)
-            each = measure(name, onesigma.load(model), data, folder, repeats)
-            with replacing(kept) as temporary:
-                temporary.write_text(json.dumps(asdict(each), indent=2), encoding="utf-8")
-        found.append(Measured.from_dict(json.loads(kept.read_text(encoding="utf-8"))))
-    return found
+
+    def ask(name: str) -> dict[str, Any]:
+        network, data = load_trained(name, root, cache)
+        model = folder / f"{name}-fit.safetensors"
+        if not model.is_file():
+            onesigma.save(short_fit(network, draw(data)[0]), model)
+        return asdict(measure(name, onesigma.load(model), data, folder, repeats))
+
+    paths = {name: folder / f"{name}.int8.json" for name in names}
+    return [Measured.from_dict(kept(path, partial(ask, name))) for name, path in paths.items()]
 
 
 def show(found: Sequence[Measured]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -227,20 +228,13 @@ def _is_close(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
 
 def machine() -> dict[str, Any]:
     """Where it was measured, and how busy it was then."""
-    names = [
-        line.partition(":")[2].strip()
-        for line in _lines(Path("/proc/cpuinfo"))
-        if line.startswith("model name")
-    ]
+    about = Path("/proc/cpuinfo")
+    name = re.search(r"^model name\s*: (.*)", about.read_text() if about.is_file() else "", re.M)
     return {
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cpu": name[1] if name else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "onesigma": __version__,
     }
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.is_file() else []

@@ -31,13 +31,13 @@ import onesigma
 from onesigma.exporters.c import generate
 from onesigma.exporters.int8 import quantise
 from onesigma.lab import c_verify as verify
+from onesigma.lab import checkpoint
 from onesigma.lab.bench.int8 import short_fit
 from onesigma.lab.bench.programs import plain
 from onesigma.lab.bench.runtimes import onnx_session
 from onesigma.lab.bench.trained import CACHE, SHIPPED, load_trained
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
-from onesigma.lab.demo import checkpoint
 from onesigma.lab.deployed_networks import ds_cnn, resnet8
 from onesigma.lab.networks import INPUT_SHAPE, paper_cnn
 from onesigma.runtime.comparison import checking_runtime

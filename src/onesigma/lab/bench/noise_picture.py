@@ -105,31 +105,14 @@ def main() -> None:
     rng, gap = np.random.default_rng(SCHEDULE_SEED), noise.MOTION_GAP_SECONDS
     kinds = tuple(noise.NOISES)
     periods = noise.schedule(seconds, kinds, rng, lasting=noise.MOTION_SECONDS, gap=gap)
-    draw(panels, periods, seconds, options.out, title=TITLE, when=WHEN, footnote=FOOTNOTE)
+    draw(panels, periods, seconds, options.out)
     print(f"Wrote {options.out}.")
 
 
 def draw(
-    panels: Sequence[Panel],
-    periods: Sequence[noise.Period],
-    seconds: float,
-    path: Path | str,
-    *,
-    title: str,
-    when: str,
-    footnote: str,
+    panels: Sequence[Panel], periods: Sequence[noise.Period], seconds: float, path: Path
 ) -> None:
-    """Draw a time line of `periods` and below it the panels, two in a row, and write it to `path`.
-
-    Args:
-        panels: row by row.
-        periods: of a stream of `seconds`.
-        seconds: how long that stream is.
-        path: the PNG to write, and as SVG beside it; its folder must exist.
-        title: above everything.
-        when: what the time line shows.
-        footnote: where the streams come from.
-    """
+    """Draw the periods of a stream and below them the panels, two in a row; PNG, and SVG beside."""
     if not panels:
         raise ValueError("No noise to draw: pass at least one panel.")
     rows = -(-len(panels) // COLUMNS)
@@ -140,13 +123,13 @@ def draw(
         hspace=0.55, wspace=0.07,
     )  # fmt: skip
     time_line = figure.add_axes((0.03, 1 - 1.4 / height, 0.955, 0.3 / height))
-    time_line.set_title(when, loc="left", fontsize=11, color=INK, pad=20)
+    time_line.set_title(WHEN, loc="left", fontsize=11, color=INK, pad=20)
     _draw_time_line(time_line, periods, seconds)
     for number, panel in enumerate(panels):
         _draw_panel(figure.add_subplot(grid[divmod(number, COLUMNS)]), panel)
-    figure.text(0.012, 1 - 0.32 / height, title, fontsize=16, fontweight="bold", color=INK,
+    figure.text(0.012, 1 - 0.32 / height, TITLE, fontsize=16, fontweight="bold", color=INK,
                 va="center")  # fmt: skip
-    figure.text(0.012, 0.16 / height, footnote, fontsize=9, color=SOFT)
+    figure.text(0.012, 0.16 / height, FOOTNOTE, fontsize=9, color=SOFT)
     save(figure, path)
 
 

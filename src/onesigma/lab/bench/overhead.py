@@ -30,7 +30,7 @@ from onesigma.lab.bench.measurement import Bench, Plan
 from onesigma.lab.bench.meters import profile
 from onesigma.lab.bench.result import Result
 from onesigma.lab.bench.trained import load_trained
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 MC = "MC-30, one batch"
 OURS = (CONVERTED, FITTED)
@@ -97,17 +97,13 @@ def fidelity(options: argparse.Namespace) -> list[dict[str, Any]]:
             say(f"{error}\nNo fidelity of {name}.")
             continue
         generator = torch.Generator().manual_seed(0)
-        x = _draw(data.test.inputs, options.inputs, generator)
+        x = data.test.some(options.inputs, generator)
         if name == "digits_cnn":
             strange = torch.randn(x[::4].shape, generator=generator)
             x = torch.cat([x, add_noise(x[::4], 1.0), strange])
-        fit = _draw(data.train.inputs, options.fit, generator)
+        fit = data.train.some(options.fit, generator)
         found.append(_judge(name, network, x, fit, options))
     return found
-
-
-def _draw(inputs: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    return inputs[torch.randperm(len(inputs), generator=generator)[:count]]
 
 
 def _judge(
@@ -163,8 +159,7 @@ def main() -> None:
     text = json.dumps(figures, indent=2)
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(options.output) as temporary:
-            temporary.write_text(text)
+        write_text(options.output, text)
     print(text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +18,7 @@ from onesigma.lab.timing import Progress
 from onesigma.pages.report.findings import OURS, Cost, CostRow
 
 PASSES = 30
+SAMPLING = f"MC dropout, {PASSES} passes"
 PLAN = Plan(
     *(("eager", "onnxruntime"), (1,), (1,)),
     repeats=200, seconds=1.0, processes=0, energy_seconds=1.0,
@@ -25,27 +26,36 @@ PLAN = Plan(
 
 
 def measure_cost(
-    converted: Converted, inputs: Tensor, progress: Progress = iter, *, plan: Plan = PLAN
+    converted: Converted,
+    inputs: Tensor,
+    progress: Progress = iter,
+    *,
+    plan: Plan = PLAN,
+    others: Mapping[str, Converted] | None = None,
 ) -> Cost | str:
-    """Times in turn and sizes of files, or why there are none."""
+    """Times in turn and sizes of files, or why there are none; ``others`` are timed beside it."""
     if converted.settings.input_shapes[0][0] is not None:
         return "The model fixes its batch, so it was not timed."
     if not converted.report.sites:
         return "The model has no dropout to sample, so it was not timed beside Monte Carlo."
     with TemporaryDirectory() as folder:
-        entries = list(_contenders(converted, (inputs[[0, -1]],), Path(folder)))
+        models = {**(others or {}), OURS: converted}
+        entries = list(_contenders(models, (inputs[[0, -1]],), Path(folder)))
         batch = (inputs[:1].numpy(),)
         return _to_cost(Bench("", entries, lambda count: batch, plan, progress=progress).run())
 
 
 def _contenders(
-    converted: Converted, examples: tuple[Tensor, ...], folder: Path
+    models: Mapping[str, Converted], examples: tuple[Tensor, ...], folder: Path
 ) -> Iterator[Contender]:
+    converted = models[OURS]
     plain = programs.plain(converted, examples, folder / "plain.onnx")
     yield Contender(PLAIN, (plain,))
-    yield Contender(OURS, (programs.one_pass(converted, examples, folder / "ours.onnx"),))
+    for number, (name, model) in enumerate(models.items()):
+        path = folder / f"one_pass_{number}.onnx"
+        yield Contender(name, (programs.one_pass(model, examples, path),))
     sampled = programs.all_masks(converted, examples, PASSES, folder / "sampled.onnx")
-    yield Contender(f"MC dropout, {PASSES} passes", (sampled,), random=True)
+    yield Contender(SAMPLING, (sampled,), random=True)
 
 
 def _to_cost(result: Result) -> Cost:

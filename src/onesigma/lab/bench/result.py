@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from onesigma.lab.bench.runtimes import runtime
 from onesigma.lab.timing import Timing
+from onesigma.storage.atomic import write_text
 from onesigma.text_table import text_table
+
+
+def kept(path: Path, measure: Callable[[], Any]) -> Any:
+    """What the JSON file holds; measured now if there is none. So an interrupted run goes on."""
+    if not path.is_file():
+        print(path.stem, file=sys.stderr, flush=True)
+        write_text(path, json.dumps(measure(), indent=1))
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from onesigma.lab import checkpoint
 from onesigma.lab import deployed_networks as deployed
 from onesigma.lab import sensing_networks as sensing
 from onesigma.lab.datasets import dsads, motionsense, shapes, speech, watch
 from onesigma.lab.datasets.split import Split, Splits
-from onesigma.lab.demo import checkpoint
 from onesigma.lab.networks import KeywordCnn, MotionCnn, ResidualCnn, paper_cnn
 from onesigma.lab.training.train import (
     Augment,

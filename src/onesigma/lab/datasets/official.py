@@ -351,10 +351,8 @@ def _require_all_members(archive: Path, found: int) -> None:
         end = file.read()
     place = end.rfind(b"PK\x05\x06") + 10
     stated = int.from_bytes(end[place : place + 2], "little")
-    if not found or stated not in (
-        found,
-        0xFFFF,
-    ):  # 0xFFFF: so many that they are counted elsewhere
+    # 0xFFFF: so many that they are counted elsewhere.
+    if not found or stated not in (found, 0xFFFF):
         raise DataError(
             f"{archive.name} is damaged: it holds {found} of {stated} files. Fetch it again."
         )

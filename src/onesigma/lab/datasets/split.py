@@ -23,6 +23,10 @@ class Split:
         """Some rows: a mask, or their numbers."""
         return Split(self.inputs[rows], self.labels[rows], self.subjects[rows])
 
+    def some(self, count: int, generator: torch.Generator) -> Tensor:
+        """So many of the inputs, drawn by chance."""
+        return self.inputs[torch.randperm(len(self), generator=generator)[:count]]
+
 
 @dataclass(frozen=True)
 class Splits:

@@ -1,66 +1,55 @@
-"""``onesigma live --demo``: a stranger's exercises, and a sensor that drifts in between."""
+"""``onesigma live --demo``: a stranger's exercises, and sensors that fail in between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from onesigma.conversion import convert
-from onesigma.decide.threshold import threshold
 from onesigma.lab.datasets import watch
 from onesigma.lab.datasets.noise import random_walk
-from onesigma.lab.datasets.split import Splits
-from onesigma.lab.demo import checkpoint
+from onesigma.lab.demo.figures import CHANNELS, DEAD, DRIFT, GRAVITY, OTHER_UNITS, raw
 from onesigma.pages.live.feed import Feed
 from onesigma.pages.live.model import LiveModel, live_model
-from onesigma.storage.opening import wrap_converted
+from onesigma.storage.opening import open_model
 
+# What ``onesigma demo`` wrote as demo.safetensors: the network, fitted, with guard and rule.
+FITTED = Path(__file__).with_name("fitted.safetensors")
 PERSON = 10  # not in training; of those, the one whom the network knows best
-DRIFT = "drifting sensor"
 _SECONDS = 12  # of each exercise
-_DRIFT_AFTER = 2  # exercises
 _DRIFT_WINDOWS = 3
 
 Series = npt.NDArray[np.floating]
 
 
 def demo() -> tuple[LiveModel, Feed]:
-    """The shipped network, converted, with an abstain rule learned from another person.
+    """The fitted network, and the person's first try of each exercise, with three faults.
 
     Raises:
         DataError: the recordings are absent; they come with the demo extra.
     """
-    data = watch.load()
-    converted = convert(checkpoint.load().network, data.validation.inputs[:2])
-    with torch.no_grad():
-        rule = threshold(converted(data.validation.inputs), data.validation.labels)
-    converted = converted.with_abstain(rule)
-    opened = wrap_converted("smartwatch network", converted, watch.CLASS_NAMES)
-    return live_model(opened), _feed(data)
-
-
-def _feed(data: Splits) -> Feed:
-    """The person's first try of each exercise, standardised as the network takes it."""
-    mean, std = data.input_mean.numpy().ravel(), data.input_std.numpy().ravel()
-    exercises = [(name, (series - mean) / std) for name, series in _first_tries()]
-    exercises.insert(_DRIFT_AFTER, (DRIFT, _drift()))
-    ends = np.cumsum([len(part) for _, part in exercises])
-    notes = [
-        (int(end) - len(part), name) for end, (name, part) in zip(ends, exercises, strict=True)
-    ]
-    signal = np.concatenate([part for _, part in exercises]).astype(np.float32)
-    names = [f"{sensor} {axis}" for sensor in ("acc", "gyro") for axis in watch.AXES]
-    return Feed(
-        f"Person {PERSON} at seven exercises",
-        iter(signal),
+    parts = list(_first_tries())
+    (_, third), (_, fifth) = parts[2], parts[4]
+    dead, other = third.copy(), fifth.copy()
+    dead[:, 2] = 0.0
+    other[:, :3] *= GRAVITY
+    # After the second, the fourth and the last exercise; from the end, so that places hold.
+    for place, part in ((7, (OTHER_UNITS, other)), (4, (DEAD, dead)), (2, (DRIFT, _drift()))):
+        parts.insert(place, part)
+    ends = np.cumsum([len(part) for _, part in parts])
+    notes = [(int(end) - len(part), name) for end, (name, part) in zip(ends, parts, strict=True)]
+    feed = Feed(
+        f"Person {PERSON} at seven exercises, and three faults of the sensor",
+        iter(np.concatenate([part for _, part in parts]).astype(np.float32)),
         recorded=True,
         rate=watch.SAMPLE_RATE,
-        names=names,
+        names=CHANNELS,
         notes=notes,
     )
+    return live_model(replace(open_model(str(FITTED)), name="smartwatch network")), feed
 
 
 def _first_tries() -> Iterator[tuple[str, Series]]:
@@ -76,5 +65,5 @@ def _first_tries() -> Iterator[tuple[str, Series]]:
 
 def _drift() -> Series:
     """Windows of the demo's random walk, one after the other: (instants, channels)."""
-    walks = random_walk(_DRIFT_WINDOWS, watch.INPUT_SHAPE).flatten(1, 2)
+    walks = raw(watch.load(), random_walk(_DRIFT_WINDOWS, watch.INPUT_SHAPE)).flatten(1, 2)
     return np.concatenate([walk.T for walk in walks.numpy()])

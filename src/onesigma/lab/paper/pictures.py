@@ -46,13 +46,8 @@ def draw(result: Result, folder: Path) -> None:
     _densities(result, folder, label)
     _noise(result, folder, label)
     _foreign(result, folder, label)
-    draw_latency(
-        {column: ratio.mean for column, (ratio, _) in summary.latencies(result).items()},
-        folder / "latency.png",
-        highlight=OURS,
-        title="Time per input, plain network = 1",
-        note=f"Batch 1, eager PyTorch, one thread, fastest of the repeats. {label}",
-    )
+    ratios = {column: ratio.mean for column, (ratio, _) in summary.latencies(result).items()}
+    draw_latency(ratios, folder / "latency.png", label)
 
 
 def middle(result: Result) -> str:
@@ -87,8 +82,7 @@ def _noise(result: Result, folder: Path, label: str) -> None:
         for figure in ("NLL", "ECE")
     }
     short = [name.removeprefix("noise, ") for name in result["conditions"]]
-    path = folder / "noise.png"
-    draw_noise(short, curves, path, title="As the noise grows; lower is better", note=label)
+    draw_noise(short, curves, folder / "noise.png", label)
 
 
 def _foreign(result: Result, folder: Path, label: str) -> None:
@@ -102,14 +96,7 @@ def _foreign(result: Result, folder: Path, label: str) -> None:
         for method, score in shared
         if method in _SPOTTERS
     }
-    draw_spotting(
-        [kind.name for kind in kinds],
-        areas,
-        folder / "foreign.png",
-        highlight=f"{OURS}, epistemic",
-        title="Which score spots foreign input? AUROC, higher is better",
-        note=f"Mean over trials; bars are one standard deviation. {label}",
-    )
+    draw_spotting([kind.name for kind in kinds], areas, folder / "foreign.png", label)
 
 
 def _margin(method: str) -> str:
@@ -117,14 +104,12 @@ def _margin(method: str) -> str:
     return method.replace("BackboneDNN", "Backbone (DNN)").replace("DeepEnsemble-", "Ensemble of ")
 
 
-def draw_latency(
-    ratios: Mapping[str, float], path: Path | str, *, highlight: str, title: str, note: str
-) -> None:
+def draw_latency(ratios: Mapping[str, float], path: Path, label: str) -> None:
     """Bars of time relative to the plain network, in the order given."""
     names = list(ratios)
     figure = Figure(figsize=(9.0, 1.5 + 0.36 * len(names)), dpi=90, facecolor="white")
     axis = figure.subplots()
-    colours = [BLUE if name == highlight else GREY for name in names]
+    colours = [BLUE if name == OURS else GREY for name in names]
     axis.barh(names, list(ratios.values()), color=colours, height=0.68)
     axis.invert_yaxis()
     largest = max(ratios.values())
@@ -137,12 +122,11 @@ def draw_latency(
     axis.spines[["top", "right", "bottom"]].set_visible(False)
     axis.spines["left"].set_color(FAINT)
     axis.tick_params(length=0, labelsize=10, colors=INK)
-    _finish(figure, path, title, note, left=0.17)
+    note = f"Batch 1, eager PyTorch, one thread, fastest of the repeats. {label}"
+    _finish(figure, path, "Time per input, plain network = 1", note, left=0.17)
 
 
-def draw_noise(
-    conditions: Sequence[str], curves: Curves, path: Path | str, *, title: str, note: str
-) -> None:
+def draw_noise(conditions: Sequence[str], curves: Curves, path: Path, label: str) -> None:
     """One panel per figure, one line per method, conditions from left to right."""
     figures = list(next(iter(curves.values())))
     figure = Figure(figsize=(5.6 * len(figures), 4.6), dpi=90, facecolor="white")
@@ -155,17 +139,14 @@ def draw_noise(
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=9.5, colors=INK)
     axes[0].legend(frameon=False, fontsize=9.5)
-    _finish(figure, path, title, note, left=0.06)
+    _finish(figure, path, "As the noise grows; lower is better", label, left=0.06)
 
 
 def draw_spotting(
     kinds: Sequence[str],
     areas: Mapping[str, Sequence[tuple[float, float]]],
-    path: Path | str,
-    *,
-    highlight: str,
-    title: str,
-    note: str,
+    path: Path,
+    label: str,
 ) -> None:
     """One panel per kind of foreign input, one row per score: AUROC, mean and std, from 0 to 1."""
     width, margin = 2.8 + 2.6 * len(kinds), 2.4
@@ -173,7 +154,8 @@ def draw_spotting(
     axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for column, (axis, kind) in enumerate(zip(axes, kinds, strict=True)):
         for row, (score, points) in enumerate(areas.items()):
-            _draw_area(axis, row, *points[column], BLUE if score == highlight else FAINT)
+            colour = BLUE if score == f"{OURS}, epistemic" else FAINT
+            _draw_area(axis, row, *points[column], colour)
         axis.axvline(0.5, color=FAINT, linewidth=0.8)
         axis.set_title(textwrap.fill(kind, 26), loc="left", fontsize=10, color=INK)
         axis.set_xlim(0, 1.2)
@@ -184,6 +166,8 @@ def draw_spotting(
         axis.tick_params(length=0, labelsize=9.5, colors=INK)
     axes[0].set_yticks(range(len(areas)), list(areas))
     axes[0].invert_yaxis()
+    title = "Which score spots foreign input? AUROC, higher is better"
+    note = f"Mean over trials; bars are one standard deviation. {label}"
     _finish(figure, path, title, note, left=margin / width, top=1.05)
 
 

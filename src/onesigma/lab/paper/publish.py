@@ -18,7 +18,7 @@ from onesigma.lab.paper import pictures, tables
 from onesigma.lab.paper.results_page import TITLES, command, duration
 from onesigma.lab.paper.summary import Goal, Result, goals, tally
 from onesigma.lab.paper.trial import read_json
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import replacing, write_text
 
 MARKER = "<!-- Written by onesigma.lab.paper.publish from here on. -->"
 # The pictures on the page, and what they show.
@@ -48,7 +48,7 @@ def publish(output: Path, folder: Path, asset: Path | None = None) -> list[Path]
     readme = folder / "README.md"
     above = readme.read_text(encoding="utf-8") if readme.is_file() else "# Results\n\n"
     results = [read_json(output / task / tables.RESULTS) for task in found]
-    tables.put(readme, above.split(MARKER)[0] + MARKER + "\n\n" + markdown(results))
+    write_text(readme, above.split(MARKER)[0] + MARKER + "\n\n" + markdown(results))
     if asset is not None:
         _pack(output, found, asset)
         written.append(asset)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from onesigma.lab.paper import methods, pictures, summary, tables
 from onesigma.lab.paper.conditions import CLEAN
 from onesigma.lab.paper.methods import COLUMNS, OURS, PLAIN
 from onesigma.lab.paper.summary import SAMPLED, Goal, Result, goals, papers_numbers, tally
-from onesigma.lab.paper.svg_drawing import drawing
 from onesigma.pages.html.page import facts, folded, page, table, words
+from onesigma.storage.atomic import write_text
 
 TITLES = {
     "hhar": "Activities from motion spectra",
@@ -21,6 +22,21 @@ TITLES = {
 _RIGHT_AND_WRONG = ("entropy right", "entropy wrong", "confidence right", "confidence wrong")
 _HIGHER_IS_BETTER = ("accuracy", "F1 macro", "F1 weighted", "error AUROC, entropy")
 
+# The colours of the plots → those of page.css, so that a drawing follows light and dark.
+_COLOURS = {
+    "#ffffff": "card",
+    "#222222": "ink",
+    "#000000": "ink",
+    "#555555": "soft",
+    "#4d4d4d": "soft",
+    "#8a8a8a": "faint",
+    "#c3c8ce": "bar",
+    "#0072b2": "blue",
+    "#d55e00": "orange",
+    "#009e73": "green",
+    "#cc79a7": "pink",
+}
+
 HOW = (
     "Ours is one forward pass of the trained network, converted, and calibrated against "
     "Monte-Carlo dropout of the same network on unlabelled training inputs. BackboneDNN, MCDrop "
@@ -29,58 +45,35 @@ HOW = (
     "Under noise, figures are of inputs that lie in the noise as a whole. The paper’s input prior "
     "is not used."
 )
-METHODS = (
-    ("Ours", "the converted network: mean and variance carried through every layer, one pass"),
-    ("BackboneDNN", "the plain network and its softmax, dropout off"),
-    (
-        "ApDeepSense",
-        "a network of five fully connected layers of 512, its moments carried through likewise, "
-        "and one softmax of the mean",
-    ),
-    ("MCDrop-k", "Monte-Carlo dropout: k passes with dropout on, their softmax averaged"),
-    ("DeepEnsemble-k", "k networks trained apart, their softmax averaged; needs k trainings"),
-)
-FIGURES = (
-    ("accuracy, F1", "how often the answer is right; F1 averaged over classes (macro) or weighted"),
-    (
-        "NLL",
-        "negative log-likelihood of the true class in nats: what being sure and wrong costs. "
-        "Lower is better",
-    ),
-    (
-        "Gaussian NLL",
-        "the paper’s formula, on one-hot labels with mean and variance of the class "
-        "probabilities. It is ruled by tiny variances, so NLL is the one to compare. Which of the "
-        "two the paper prints, and which F1, it does not say",
-    ),
-    ("Brier", "squared distance of the probabilities from the truth; lower is better"),
-    (
-        "ECE",
-        "expected calibration error: how far 80 % confidence is from right 80 % of the time, "
-        "15 bins. Lower is better",
-    ),
-    ("…, T", "the same after one temperature, fitted on validation data, for each method its own"),
-    (
-        "error AUROC, entropy",
-        "how well entropy puts wrong answers above right ones: 0.5 is chance, 1 perfect",
-    ),
-    (
-        "AUROC, AUPR, FPR95",
-        "how well a score tells foreign input from clean test input; FPR95 is the share of known "
-        "input flagged when 95 % of the foreign is found, lower is better",
-    ),
-    (
-        "epistemic",
-        "mutual information of answer and network: how much the sub-networks that dropout "
-        "leaves disagree. Entropy is all uncertainty; energy and max-probability are scores of "
-        "the plain network",
-    ),
-    (
-        "±",
-        "one standard deviation over trials; in the table of goals, one standard error. Large "
-        "ensembles share members between trials, so theirs is too small",
-    ),
-)
+METHODS = {
+    "Ours": "the converted network: mean and variance carried through every layer, one pass",
+    "BackboneDNN": "the plain network and its softmax, dropout off",
+    "ApDeepSense": "a network of five fully connected layers of 512, its moments carried through "
+    "likewise, and one softmax of the mean",
+    "MCDrop-k": "Monte-Carlo dropout: k passes with dropout on, their softmax averaged",
+    "DeepEnsemble-k": "k networks trained apart, their softmax averaged; needs k trainings",
+}
+FIGURES = {
+    "accuracy, F1": "how often the answer is right; F1 averaged over classes (macro) or weighted",
+    "NLL": "negative log-likelihood of the true class in nats: what being sure and wrong costs. "
+    "Lower is better",
+    "Gaussian NLL": "the paper’s formula, on one-hot labels with mean and variance of the class "
+    "probabilities. It is ruled by tiny variances, so NLL is the one to compare. Which of the "
+    "two the paper prints, and which F1, it does not say",
+    "Brier": "squared distance of the probabilities from the truth; lower is better",
+    "ECE": "expected calibration error: how far 80 % confidence is from right 80 % of the time, "
+    "15 bins. Lower is better",
+    "…, T": "the same after one temperature, fitted on validation data, for each method its own",
+    "error AUROC, entropy": "how well entropy puts wrong answers above right ones: 0.5 is chance, "
+    "1 perfect",
+    "AUROC, AUPR, FPR95": "how well a score tells foreign input from clean test input; FPR95 is "
+    "the share of known input flagged when 95 % of the foreign is found, lower is better",
+    "epistemic": "mutual information of answer and network: how much the sub-networks that dropout "
+    "leaves disagree. Entropy is all uncertainty; energy and max-probability are scores of "
+    "the plain network",
+    "±": "one standard deviation over trials; in the table of goals, one standard error. Large "
+    "ensembles share members between trials, so theirs is too small",
+}
 
 
 def write(results: Sequence[Result], folders: Sequence[Path], path: Path) -> None:
@@ -100,15 +93,15 @@ def write(results: Sequence[Result], folders: Sequence[Path], path: Path) -> Non
         f'<p class="quick">{escape(tables.QUICK)}</p>' if quick else "",
         f'<div class="cards">{"".join(_card(result) for result in results)}</div>',
         f"<p>{escape(HOW)}</p>",
-        folded("What the methods are", facts(_escape_all(METHODS), "terms")),
-        folded("What the figures mean", facts(_escape_all(FIGURES), "terms")),
+        _terms("What the methods are", METHODS),
+        _terms("What the figures mean", FIGURES),
         *(line for each in zip(results, folders, strict=True) for line in _section(*each)),
     ]
-    tables.put(path, page(title, body))
+    write_text(path, page(title, body))
 
 
-def _escape_all(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, escape(text)) for name, text in pairs]
+def _terms(title: str, pairs: Mapping[str, str]) -> str:
+    return folded(title, facts([(name, escape(text)) for name, text in pairs.items()], "terms"))
 
 
 def _chip(result: Result) -> str:
@@ -159,6 +152,23 @@ def _section(result: Result, folder: Path) -> Iterator[str]:
 def _drawing(result: Result, folder: Path, name: str) -> str:
     caption = f"{pictures.CAPTIONS[name]} {result['data']}."
     return drawing(folder / f"{name}.svg", caption, f"{result['task']}-{name}")
+
+
+def drawing(path: Path, caption: str, prefix: str) -> str:
+    """An SVG file as part of the page; `prefix` keeps its ids apart from other drawings' ids."""
+    svg = path.read_text(encoding="utf-8")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg)
+    # A hundredth of a point is as fine as a screen; numbers below 1 are scales and stay.
+    svg = re.sub(r"(?<![\d.])([1-9]\d*\.\d\d)\d+", r"\1", svg)
+    for colour, name in _COLOURS.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    label = f'<svg role="img" aria-label="{escape(caption)}"'
+    return (
+        f'<figure><div class="scroll">{svg.replace("<svg", label, 1)}</div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
 
 
 def _data(result: Result) -> Iterator[tuple[str, str]]:

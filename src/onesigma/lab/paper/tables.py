@@ -15,7 +15,7 @@ from onesigma.lab.paper.conditions import CLEAN
 from onesigma.lab.paper.methods import COLUMNS
 from onesigma.lab.paper.summary import Goal, Result, Spread, goals, papers_numbers, tally
 from onesigma.lab.paper.trial import without_nan
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 from onesigma.text_table import text_table
 
 RESULTS = "results.json"
@@ -46,17 +46,12 @@ def write(result: Result, folder: Path) -> None:
         slim["held out"] = result["held out"] | {"trials": trials}
     slim["quick look"] = result["plan"]["quick"]
     slim["goals"] = [goal._asdict() | {"verdict": goal.verdict} for goal in goals(result)]
-    put(folder / RESULTS, json.dumps(without_nan(slim), indent=1))
-    put(folder / "results.txt", show_tables(result))
-    put(folder / "table1.csv", _csv(table_1(result)))
-    put(folder / "labelled.csv", _csv(_labelled_rows(result)))
-    put(folder / "foreign.csv", _csv(_foreign_rows(result)))
-    put(folder / "goals.csv", _csv(_goal_rows(result)))
-
-
-def put(path: Path, content: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(content, encoding="utf-8")
+    write_text(folder / RESULTS, json.dumps(without_nan(slim), indent=1))
+    write_text(folder / "results.txt", show_tables(result))
+    write_text(folder / "table1.csv", _csv(table_1(result)))
+    write_text(folder / "labelled.csv", _csv(_labelled_rows(result)))
+    write_text(folder / "foreign.csv", _csv(_foreign_rows(result)))
+    write_text(folder / "goals.csv", _csv(_goal_rows(result)))
 
 
 def show_spread(figure: str, spread: Spread) -> str:

@@ -30,7 +30,7 @@ from onesigma.lab.paper.conditions import CLEAN, DRIFT, Condition, some_rows
 from onesigma.lab.paper.methods import Method, Pools
 from onesigma.lab.training.train import TrainingSettings
 from onesigma.prediction import Prediction
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 from onesigma.version import __version__
 
 Say = Callable[[str], None]
@@ -93,8 +93,7 @@ def run_or_read(study: Study, plan: Plan, trial: int, path: Path, say: Say) -> d
         return kept
     content = {"key": key, "trial": trial, **run_trial(study, plan, trial, say)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(without_nan(content)), encoding="utf-8")
+    write_text(path, json.dumps(without_nan(content)))
     # Read back, so that a resumed run cannot differ from an uninterrupted one.
     return read_json(path)
 

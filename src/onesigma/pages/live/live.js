@@ -125,12 +125,16 @@ function showAnswer(answer) {
   const unsure = abstains(answer, rule);
   const name = hello.class_names[label];
   $("answer").dataset.act = reason ? "odd" : unsure ? "no" : "yes";
+  write("act", unsure ? "abstains" : "acts");
   write("label", reason || (unsure ? "unsure" : name));
   const likely = `Most likely ${name}, ${percent(probability)}.`;
-  write("sure", odd || (unsure ? likely : `${percent(probability)} sure.`));
+  // A channel within its range breaks nothing: it is only the most unusual one.
+  const told = reason === "unfamiliar" ? `Unlike all known input. Most unusual: ${odd}` : odd;
+  write("sure", reason ? told : unsure ? likely : `${percent(probability)} sure.`);
   const { entropy, epistemic } = answer;
   const most = figure(hello.most);
-  write("figures", `entropy ${figure(entropy)} of at most ${most} nats; its epistemic part ${figure(epistemic)}`);
+  const novelty = hello.guarded ? `; novelty ${figure(answer.novelty)}, unfamiliar below ${hello.novel}` : "";
+  write("figures", `entropy ${figure(entropy)} of at most ${most} nats; its epistemic part ${figure(epistemic)}${novelty}`);
   $("gauge-entropy").style.width = `${(100 * entropy) / hello.most}%`;
   $("gauge-epistemic").style.width = `${(100 * epistemic) / hello.most}%`;
   $("gauge-threshold").style.left = `${(100 * rule.threshold) / mostOf(rule.score, hello.most)}%`;
@@ -258,6 +262,17 @@ function point(event) {
   pointer = event.type === "pointerleave" ? null : event.offsetX;
   update();
 }
+// By keyboard, too: a hop at a time, from the newest answer.
+function step(event) {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!by || !hello) return;
+  event.preventDefault();
+  const width = $("chart").clientWidth;
+  pointer = Math.max(0, Math.min(width, (pointer ?? width - 50) + (by * width * hello.hop) / hello.span));
+  update();
+}
+$("chart").addEventListener("keydown", step);
+$("chart").addEventListener("blur", () => point({ type: "pointerleave" }));
 for (const type of ["pointermove", "pointerdown", "pointerleave"]) $("chart").addEventListener(type, point);
 new ResizeObserver(() => update()).observe($("chart"));
 dark.addEventListener("change", () => update());

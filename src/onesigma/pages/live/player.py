@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from onesigma.answer import NOVEL
 from onesigma.decide.monitor import Monitor
 from onesigma.errors import OnesigmaError
 from onesigma.pages.live.feed import Feed
@@ -100,6 +101,7 @@ class Player:
             "channels": model.channels,
             "names": self._names()[:shown],
             "guarded": model.contract is not None,
+            "novel": NOVEL,
             "window": seconds,
             "hop": self._hop / self._rate,
             "point": self._per_point / self._rate,

@@ -1,15 +1,15 @@
 """What the report knows: the plain network, one pass and Monte Carlo on the same inputs."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from onesigma import metrics
 from onesigma.answer import BROKEN, UNFAMILIAR
@@ -21,7 +21,7 @@ from onesigma.decide.temperature import checked_labels
 from onesigma.decide.threshold import AbstainRule, threshold
 from onesigma.errors import InputError
 from onesigma.pages.html.charts import Floats
-from onesigma.pages.report.uncertainty_flow import Stop, uncertainty_flow, uncertainty_shares
+from onesigma.pages.report.sources import uncertainty_shares
 from onesigma.prediction import Prediction
 
 PLAIN, OURS, SAMPLED = "plain network", "one pass", "Monte Carlo"
@@ -32,6 +32,7 @@ _BATCH = 64
 _MOST_AUDITED, _FEWEST_AUDITED = 100, 4
 # Wraps the steps of long work, with its name; as ``command.show_progress``.
 Progress = Callable[[Iterable[int], str], Iterable[int]]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Answers:
     labels: npt.NDArray[np.int64] | None
 
     @property
-    def wrong(self) -> npt.NDArray[np.bool_]:
+    def wrong(self) -> Flags:
         assert self.labels is not None
         return metrics.is_wrong(self.probs, self.labels)
 
@@ -96,12 +97,12 @@ class Findings:
     labels: Tensor | None  # the true classes, or the true values of a regression
     class_names: tuple[str, ...] | None
     predictions: dict[str, Prediction]  # by method
-    flow: tuple[Stop, ...]  # the graph, and the uncertainty at each node
     shares: dict[str, float]  # of the output's variance, by source of noise
     audit: Audit
     rule: AbstainRule | None  # when to act: the model's own rule, or one fitted to these labels
     passes: int  # of Monte Carlo
     step: int = 1  # the inputs are every step-th of their file
+    foreign: Prediction | None = None  # what it says of inputs that it should not know
 
     @property
     def ours(self) -> Prediction:
@@ -110,6 +111,26 @@ class Findings:
     @property
     def classifies(self) -> bool:
         return self.converted.settings.task == "classification"
+
+    @cached_property
+    def acted(self) -> Flags | None:
+        """For each input, whether the rule acts on its answer; None without a rule."""
+        return None if self.rule is None else self.rule(self.ours).cpu().numpy()
+
+    @cached_property
+    def wrong(self) -> Flags | None:
+        """For each input, whether its class is wrong; None without labels or with many answers."""
+        if self.labels is None or not self.classifies or self.labels.dim() != 1:
+            return None
+        return (self.ours.label != self.labels).cpu().numpy()
+
+    def foreign_auroc(self) -> float | None:
+        """How well novelty, or without a guard the uncertainty, tells foreign inputs from these."""
+        if self.foreign is None:
+            return None
+        scores = [_oddness(p) for p in (self.ours, self.foreign)]
+        is_foreign = np.arange(sum(map(len, scores))) >= len(scores[0])
+        return metrics.auroc(np.concatenate(scores), is_foreign)
 
     def answers(self) -> dict[str, Answers]:
         """By method; of a classifier only."""
@@ -125,28 +146,28 @@ class Findings:
 
     def uncertainty(self) -> Floats:
         """One number per input: entropy, or the standard deviation of a regression."""
-        value = self.ours.std if self.ours.entropy is None else self.ours.entropy
-        return np.asarray(to_array(value).reshape(len(value), -1).mean(1))
+        return _uncertainty(self.ours)
 
     def to_dict(self) -> dict[str, Any]:
-        guard = {"familiarity": self.familiarity()} if self.guarded else {}
-        known = {
+        return {
             "model": self.name,
             "inputs": len(self.inputs),
             "figures": self.figures(),
             "rule": None if self.rule is None else self.rule.to_dict(),
+            "acted_on": None if self.acted is None else float(self.acted.mean()),
+            "foreign_auroc": self.foreign_auroc(),
             "shares": self.shares,
             "audit": self.audit.to_dict(),
+            **({"familiarity": self.familiarity()} if self.guarded else {}),
         }
-        return known | guard
 
     @property
     def guarded(self) -> bool:
         return self.ours.novelty is not None
 
-    def familiarity(self) -> dict[str, int]:
+    def familiarity(self, said: Prediction | None = None) -> dict[str, int]:
         """How many inputs are familiar, unfamiliar and broken, of a model with a guard."""
-        counts = Counter(odd or FAMILIAR for odd in self.ours.oddness)
+        counts = Counter(odd or FAMILIAR for odd in (said or self.ours).oddness)
         return {name: counts[name] for name in (FAMILIAR, UNFAMILIAR, BROKEN)}
 
     def reasons(self) -> list[str]:
@@ -168,14 +189,16 @@ def gather(
     passes: int = 100,
     risk: float | None = None,
     step: int = 1,
+    foreign: Tensor | None = None,
     elements: int = 50_000_000,
     progress: Progress = lambda steps, name: steps,
 ) -> Findings:
     """Measure a model with one input on real data, the batch first; see ``Findings``.
 
     ``risk`` is the share of wrong answers to accept; by default the model's own rule is taken, or
-    0.05. Layers are audited on so many inputs that the values of all layers together are at most
-    ``elements``: they must fit into memory three times, in float32.
+    0.05. ``foreign`` are inputs that the model should not know. Layers are audited on so many
+    inputs that the values of all layers together are at most ``elements``: they must fit into
+    memory three times, in float32.
     """
     inputs, labels = _whole_batches(converted, inputs, labels)
     # What is quick and may be wrong comes first.
@@ -185,6 +208,7 @@ def gather(
     _check_names(class_names, ours)
     rule = _rule(converted, ours, labels, risk)
     some = _spread_out(converted, inputs, elements)
+    others = None if foreign is None else _predict(converted, converted, foreign.to(inputs))
     audited = audit(converted, some, passes=passes, progress=lambda p: progress(p, "audit"))
     return Findings(
         name,
@@ -193,12 +217,12 @@ def gather(
         labels,
         None if class_names is None else tuple(class_names),
         _compare_methods(converted, inputs, ours, passes, progress),
-        uncertainty_flow(converted, [some]),
         uncertainty_shares(converted, some, passes, lambda p: progress(p, "sources")),
         audited,
         rule,
         passes,
         step,
+        others,
     )
 
 
@@ -280,9 +304,33 @@ def _spread_out(converted: Converted, inputs: Tensor, elements: int) -> Tensor:
     """Some inputs from all over the file, because neighbours in a recording are alike."""
     count = converted.settings.input_shapes[0][0]
     if count is None:
-        each = sum(math.prod(stop.shape) for stop in uncertainty_flow(converted, [inputs[:1]]))
+        each = _Elements(converted.source).of(inputs[:1])
         count = min(_MOST_AUDITED, max(_FEWEST_AUDITED, elements // each))
     return inputs[torch.linspace(0, len(inputs) - 1, min(count, len(inputs))).long()]
+
+
+class _Elements(fx.Interpreter):
+    """Counts the numbers that all ops of a graph return."""
+
+    @torch.no_grad()
+    def of(self, *inputs: Tensor) -> int:
+        self.count = 0
+        self.run(*inputs)
+        return max(1, self.count)
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        self.count += value.numel() if isinstance(value, Tensor) else 0
+        return value
+
+
+def _uncertainty(said: Prediction) -> Floats:
+    value = said.std if said.entropy is None else said.entropy
+    return np.asarray(to_array(value).reshape(len(value), -1).mean(1))
+
+
+def _oddness(said: Prediction) -> Floats:
+    return _uncertainty(said) if said.novelty is None else -to_array(said.novelty)
 
 
 def _flatten(prediction: Prediction, labels: Tensor | None) -> Answers:

@@ -1,9 +1,9 @@
-"""The parts of the report, in the order of the page; the first, the graph, is in ``diagram``."""
+"""The parts of the report, in the order of the page."""
 
 import math
 import platform
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 
 from onesigma import metrics
 from onesigma.answer import BROKEN, NOVEL, SURE, UNFAMILIAR, UNSURE
-from onesigma.calibration.comparison import Audit, LayerAudit
 from onesigma.converted import Converted
 from onesigma.pages.html.charts import Axis, Chart, Floats, sketches
 from onesigma.pages.html.page import facts, folded, frame, table
@@ -27,9 +26,7 @@ from onesigma.pages.report.findings import (
     to_array,
 )
 from onesigma.pages.report.words import TERMS, TEXTS
-from onesigma.prediction import Prediction
 from onesigma.report import Report
-from onesigma.runtime.contract import Contract
 from onesigma.version import __version__
 
 Legend = list[tuple[str, str]]
@@ -38,122 +35,15 @@ _LOWER_IS_BETTER = {"NLL", "Brier", "ECE", "AURC", "RMSE", "mean error"}
 _IN_PERCENT = {"accuracy", "within 1 std", "within 2 std"}
 REASONS = (SURE, UNSURE, UNFAMILIAR, BROKEN)
 _BINS = 24
-_SHOWN_KINDS = 3  # of what may be odd about an input
+_MOST_CLASSES = 20  # of a matrix that can be read
+_SHOWN_CHANNELS = 8
 _SHOWN_INPUTS = 6  # of the surest, and as many of the least sure
 _POINTS = 240  # of a curve: as many as a screen can show
-# The drawn ratios of the audit: their size, and how many times too large or small a bar may show.
-_WIDTH, _HEIGHT, _WIDEST = 260, 26, 20.0
 
 
-def show_fidelity(audit: Audit) -> Iterator[str]:
-    """One pass against Monte Carlo, layer by layer and at the output."""
-    yield f"<p>{TEXTS['fidelity']}</p><p><b>{escape(_verdict(audit))}</b></p>"
-    if audit.layers:
-        low = max(1 / _WIDEST, min(0.5, *(layer.low for layer in audit.layers)) / 1.1)
-        high = min(_WIDEST, 1.1 * max(2.0, *(layer.high for layer in audit.layers)))
-        drawn = f"spread ÷ Monte Carlo’s{_ratio_ticks(low, high)}"
-        names = ("layer", drawn, "ratio", "5–95 %", "mean error", "correlation")
-        heads = "".join(f'<th scope="col">{name}</th>' for name in names)
-        rows = "".join(_layer(layer, low, high) for layer in audit.layers)
-        yield f'<p class="small">{TEXTS["spread"]}</p>{frame(heads, rows, kind="audit")}'
-    yield facts(_output_facts(audit))
-    yield _explain(TERMS["audit"])
-
-
-def show_candidates(report: Report) -> Iterator[str]:
-    """Each form that ``fit`` tried: its cost, and how many passes it is worth on which inputs."""
-    kinds = [kind.kind for kind in report.candidates[0].kinds]
-    rows = [
-        [
-            f"{each.form}, chosen" if each.chosen else each.form,
-            f"{each.cost:.2f}",
-            *(f"{kind.passes:.0f} ± {kind.error:.0f}" for kind in each.kinds),
-            f"{each.kinds[0].std_ratio:.2f}",
-        ]
-        for each in report.candidates
-    ]
-    head = ("form", "time ÷ plain, PyTorch", *kinds, "spread ÷ Monte Carlo’s, clean")
-    yield f"<p>{TEXTS['candidates']}</p>{table(head, rows)}"
-
-
-def _explain(terms: dict[str, str]) -> str:
-    pairs = ((name, escape(text)) for name, text in terms.items())
-    return folded("What these figures mean", facts(pairs, "terms"))
-
-
-def _verdict(audit: Audit) -> str:
-    """The audit in a sentence, or three."""
-    worst = audit.worst
-    if worst is None:
-        return "No layer has any spread: there was nothing to compare before the output."
-
-    def amount(ratio: float) -> str:
-        if 0.95 <= ratio <= 1.05:
-            return "that of Monte Carlo, within 5 %"
-        return f"{ratio:.2f} times Monte Carlo’s: {'too sure' if ratio < 1 else 'not sure enough'}"
-
-    last = audit.layers[-1]
-    parts = [f"At the last layer the spread is {amount(last.std_ratio)}."]
-    if worst.node != last.node and not 0.9 <= worst.std_ratio <= 1.1:
-        parts.append(f"Furthest off is {worst.where}, where it is {amount(worst.std_ratio)}.")
-    if not 0.8 <= last.std_ratio <= 1.25:
-        parts.append("onesigma.calibrate(converted, x) corrects this with unlabelled inputs x.")
-    return " ".join(parts)
-
-
-def _ratio_place(ratio: float, low: float, high: float) -> float:
-    """On a scale of logarithms; what is beyond an end stays at the end."""
-    share = math.log(max(ratio, 1e-9) / low) / math.log(high / low)
-    return round(_WIDTH * min(1.0, max(0.0, share)), 1)
-
-
-def _ratio_ticks(low: float, high: float) -> str:
-    texts = "".join(
-        f'<text x="{_ratio_place(tick, low, high)}" y="11" text-anchor="middle">{tick:g}</text>'
-        for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10)
-        if low <= tick <= high
-    )
-    return f'<svg viewBox="0 0 {_WIDTH} 14" aria-hidden="true">{texts}</svg>'
-
-
-def _layer(layer: LayerAudit, low: float, high: float) -> str:
-    marks = (0.9, 1, 1.1, layer.low, layer.std_ratio, layer.high)
-    left, one, right, begin, dot, end = (_ratio_place(mark, low, high) for mark in marks)
-    middle, op = _HEIGHT / 2, layer.op.removeprefix("aten.").partition(".")[0]
-    cells = (
-        f"{layer.std_ratio:.2f}",
-        f"{layer.low:.2f}–{layer.high:.2f}",
-        f"{layer.mean_error:.3f}",
-        "–" if math.isnan(layer.correlation) else f"{layer.correlation:.2f}",
-    )
-    return (
-        f'<tr><th scope="row">{escape(layer.where)}<small>{escape(op)}</small></th>'
-        f'<td><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
-        f"<title>{escape(layer.where)}: {layer.std_ratio:.2f} times Monte Carlo’s spread</title>"
-        f'<rect class="band" x="{left}" width="{right - left:.1f}" height="{_HEIGHT}"/>'
-        f'<line class="one" x1="{one}" x2="{one}" y2="{_HEIGHT}"/>'
-        f'<line class="range" x1="{begin}" x2="{end}" y1="{middle}" y2="{middle}"/>'
-        f'<circle cx="{dot}" cy="{middle}" r="4.5"/></svg></td>'
-        f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-    )
-
-
-def _output_facts(audit: Audit) -> Iterator[tuple[str, str]]:
-    if (out := audit.output) is not None:
-        within = ", so they cannot be told apart" if out.kl < 2 * out.kl_noise else ""
-        yield (
-            "class probabilities",
-            f"KL to Monte Carlo {out.kl:.4f} nats (its own noise {out.kl_noise:.4f}{within}); "
-            f"the plain network’s is {out.plain_kl:.4f}",
-        )
-        yield "same label", f"{100 * out.label_agreement:.1f} % of the inputs"
-        if not math.isnan(out.entropy_correlation):
-            yield "entropy", f"correlation with Monte Carlo’s {out.entropy_correlation:.3f}"
-    yield (
-        "measured",
-        f"{audit.inputs} inputs, {audit.passes} passes; their noise is {audit.mean_noise:.3f} on "
-        f"a mean error and ± {audit.ratio_noise:.3f} on a ratio",
-    )
+def percent(share: float) -> str:
+    """With a digit behind the point where it matters."""
+    return f"{100 * share:.{0 if share in (0, 1) or 0.095 <= share < 0.995 else 1}f} %"
 
 
 def show_answers(found: Findings) -> Iterator[str]:
@@ -176,11 +66,11 @@ def show_answers(found: Findings) -> Iterator[str]:
         )
         legend = [(KINDS[name], name) for name in each]
         charts = [_reliability(each, legend), _risk(found, each, legend), *charts]
-    yield f'<div class="charts">{"".join(charts)}</div>'
     if found.rule is not None:
         own = found.converted.abstain is found.rule
         yield f'<p class="rule">{escape(str(found.rule)).replace(chr(10), "<br>")}</p>'
         yield f'<p class="small">{TEXTS["own_rule"] if own else TEXTS["fitted_rule"]}</p>'
+    yield f'<div class="charts">{"".join(charts)}</div>'
 
 
 def _figures(figures: dict[str, dict[str, float]], meaning: dict[str, str]) -> Iterator[str]:
@@ -191,6 +81,11 @@ def _figures(figures: dict[str, dict[str, float]], meaning: dict[str, str]) -> I
     best = {(_best(figures, name), column) for column, name in enumerate(names, 1)}
     yield table(["", *names], rows, best=best, mark={OURS: "ours"}.get)
     yield _explain(meaning)
+
+
+def _explain(terms: dict[str, str]) -> str:
+    pairs = ((name, escape(text)) for name, text in terms.items())
+    return folded("What these figures mean", facts(pairs, "terms"))
 
 
 def show_figure(name: str, value: float | None) -> str:
@@ -231,9 +126,9 @@ def _risk(found: Findings, each: dict[str, Answers], legend: Legend) -> str:
     chart = Chart(Axis(0, 1, "share of inputs acted on", True), y)
     for name, (coverage, risk) in curves.items():
         chart.line(_thin(coverage[few:], risk[few:]), KINDS[name])
-    if found.rule is not None:
-        acted = float(found.rule(found.ours).double().mean())
-        chart.upright(acted, f"acts on {100 * acted:.0f} %")
+    if found.acted is not None:
+        share = float(found.acted.mean())
+        chart.upright(share, f"acts on {100 * share:.0f} %")
     return chart.figure("Risk–coverage curve", TEXTS["risk_coverage"], legend)
 
 
@@ -311,52 +206,126 @@ def _error_curve(std: Floats, error: Floats) -> str:
     return chart.figure(title, TEXTS["error_curve"], [("ours", OURS)])
 
 
+def show_classes(found: Findings) -> Iterator[str]:
+    """What each class is taken for, how often it is acted on, and how often wrongly."""
+    assert found.labels is not None
+    assert found.wrong is not None
+    true, said = found.labels.cpu().numpy(), found.ours.label.cpu().numpy()
+    count = found.answers()[OURS].probs.shape[1]
+    names = [found.class_name(k) for k in range(count)]
+    head, rows = ["class", "inputs", "right"], []
+    acted = np.ones_like(found.wrong) if found.acted is None else found.acted
+    for k, name in enumerate(names):
+        own = true == k
+        row = [name, f"{own.sum():,}", _share(~found.wrong[own])]
+        rows.append([*row, _share(acted[own]), _share(found.wrong[own & acted])])
+    if found.acted is None:
+        rows = [row[:3] for row in rows]
+    else:
+        head += ["acted on", "wrong when acted on"]
+    yield f"<p>{TEXTS['classes']}</p>{table(head, rows)}"
+    if count <= _MOST_CLASSES:
+        matrix = np.zeros((count, count), int)
+        np.add.at(matrix, (true, said), 1)
+        yield f'<p class="small">{TEXTS["matrix"]}</p>{_matrix(names, matrix)}'
+
+
+def _share(flags: npt.NDArray[np.bool_]) -> str:
+    return percent(float(flags.mean())) if len(flags) else "–"
+
+
+def _matrix(names: list[str], counts: npt.NDArray[np.int64]) -> str:
+    """Rows are true classes; the deeper the colour, the larger the share of the row."""
+
+    def cell(i: int, j: int) -> str:
+        share = counts[i, j] / max(1, counts[i].sum())
+        kind = "hit" if i == j else "miss"
+        return f'<td class="{kind}" style="--share:{share:.2f}">{counts[i, j] or ""}</td>'
+
+    heads = "".join(f'<th scope="col">{escape(n)}</th>' for n in ["true ↓  said →", *names])
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(cell(i, j) for j in range(len(names)))}'
+        "</tr>"
+        for i, name in enumerate(names)
+    )
+    return frame(heads, body, kind="matrix", label="Confusion matrix")
+
+
 def show_guard(found: Findings) -> Iterator[str]:
     """Which inputs are like those the model knows, what is odd about others, and what follows."""
-    counts, contract = found.familiarity(), found.converted.settings.contract
-    assert contract is not None
+    groups = {"these inputs": found.ours}
+    if found.foreign is not None:
+        groups["foreign inputs"] = found.foreign
+    counts = [found.familiarity(said) for said in groups.values()]
+    rows = [
+        [kind, *(f"{n[kind]:,} ({percent(n[kind] / sum(n.values()))})" for n in counts)]
+        for kind in counts[0]
+    ]
     yield f"<p>{TEXTS['guard']}</p>"
-    tables = table(("", "inputs", "share"), _count_cells(counts, len(found.inputs)))
+    tables = table(("", *groups), rows)
     if found.rule is not None and found.rule.novelty is not None:
         tables += f'<p class="small">{TEXTS["reasons"]}</p>{_reasons(found)}'
-    drawn = _novelties(to_array(found.ours.novelty))
-    yield f'<div class="charts">{drawn}<div class="beside">{tables}</div></div>'
-    if rows := list(_oddities(contract, found.ours)):
-        yield f'<h3>What is odd</h3><p class="small">{TEXTS["odd"]}</p>'
-        yield table(("commonest", "inputs"), rows, kind="words")
+    yield f'<div class="charts">{_novelties(found)}<div class="beside">{tables}</div></div>'
+    cells = [
+        (odd.channel, f"{odd.outside:,}", f"{odd.oddest:,}", odd.example)
+        for odd in odd_channels(found)[:_SHOWN_CHANNELS]
+    ]
+    yield "<h3>By channel</h3>"
+    if cells:
+        head = ("channel", "outside its range", "oddest of an input", "the first of these")
+        yield f'<p class="small">{TEXTS["odd"]}</p>{table(head, cells, kind="channels")}'
+    else:
+        yield '<p class="small">No channel of any input is outside its range, and none is odd.</p>'
 
 
-def _count_cells(counts: Mapping[str, int], total: int) -> list[list[str]]:
-    return [[name, f"{n:,}", f"{100 * n / total:.1f} %"] for name, n in counts.items()]
+@dataclass(frozen=True)
+class Odd:
+    """A channel with something odd about it, in how many inputs, and one of them in words."""
+
+    channel: str
+    outside: int  # inputs in which it is outside its known range
+    oddest: int  # unfamiliar or broken inputs in which it is furthest from what is known
+    example: str
 
 
-def _novelties(novelty: Floats) -> str:
-    chart = _bars(Axis(0, 1, "novelty"), {"ours": novelty}, "share of the inputs")
+def odd_channels(found: Findings) -> list[Odd]:
+    """Those with something odd, the commonest first."""
+    contract, said = found.converted.settings.contract, found.ours.detach()
+    assert contract is not None
+    assert said.contract is not None
+    count = len(contract.channels)
+    sizes = np.abs(np.asarray(said.contract)).reshape(len(said.mean), -1)
+    outside = (sizes.reshape(len(sizes), -1, count) > 1).any(1).sum(0)
+    words = np.array(contract.explain(said))
+    worst = np.where(words != "", sizes.argmax(1) % count, -1)
+    rows = [
+        Odd(name, int(outside[k]), int((worst == k).sum()), next(iter(words[worst == k]), "–"))
+        for k, name in enumerate(contract.channels)
+    ]
+    odd = [each for each in rows if each.outside or each.oddest]
+    return sorted(odd, key=lambda each: (-each.outside, -each.oddest))
+
+
+def _novelties(found: Findings) -> str:
+    groups, legend = {"ours": to_array(found.ours.novelty)}, [("ours", "these inputs")]
+    if found.foreign is not None:
+        groups["wrong"] = to_array(found.foreign.novelty)
+        legend.append(("wrong", "foreign inputs"))
+    chart = _bars(Axis(0, 1, "novelty"), groups, "share of the inputs")
     chart.line([(0, 1 / _BINS), (1, 1 / _BINS)], "ideal")
     chart.upright(NOVEL, "unfamiliar below")
-    return chart.figure("Novelty: is the input foreign?", TEXTS["novelty"])
-
-
-def _oddities(contract: Contract, ours: Prediction) -> Iterator[tuple[str, str]]:
-    """Of the commonest, the first in words, and how many are like it."""
-    said = ours.detach()
-    kinds, full = contract.explain(said, figures=False), contract.explain(said)
-    examples = dict(zip(kinds[::-1], full[::-1], strict=True))  # the first of each kind
-    for kind, count in Counter(filter(None, kinds)).most_common(_SHOWN_KINDS):
-        yield examples[kind], f"{count:,}"
+    return chart.figure("Novelty: is the input foreign?", TEXTS["novelty"], legend)
 
 
 def _reasons(found: Findings) -> str:
     """How often the rule acts or not for which reason; with labels, how often it would be right."""
     reasons = np.array(found.reasons())
-    counts = {name: int((reasons == name).sum()) for name in REASONS}
-    rows = _count_cells(counts, len(reasons))
-    if found.labels is None:
+    masks = {name: reasons == name for name in REASONS}
+    rows = [[n, f"{own.sum():,}", f"{100 * own.mean():.1f} %"] for n, own in masks.items()]
+    if found.wrong is None:
         return table(("reason", "inputs", "share"), rows)
-    right = to_array(found.ours.label == found.labels)
-    for row in rows:
-        own = right[reasons == row[0]]
-        row.append(f"{100 * own.mean():.1f} %" if len(own) else "–")
+    for row, own in zip(rows, masks.values(), strict=True):
+        row.append(f"{100 * (~found.wrong[own]).mean():.1f} %" if own.any() else "–")
     return table(("reason", "inputs", "share", "right"), rows)
 
 
@@ -449,34 +418,91 @@ def _cost_cells(row: CostRow) -> list[str]:
     ]
 
 
-def show_assumptions(report: Report) -> Iterator[str]:
-    counts = {s: sum(e.status == s for e in report.entries) for s in ("certain", "exact")}
+def show_fidelity(found: Findings) -> Iterator[str]:
+    """One pass against Monte Carlo, layer by layer and at the output; what fit tried."""
+    audit = found.audit
+    yield f"<p>{TEXTS['fidelity']}</p>"
+    layers = [*audit.layers, *([audit.own] if audit.own else [])]
+    if layers:
+        rows = [
+            (
+                layer.where,
+                f"{layer.std_ratio:.2f}",
+                f"{layer.low:.2f}–{layer.high:.2f}",
+                f"{layer.mean_error:.3f}",
+                "–" if math.isnan(layer.correlation) else f"{layer.correlation:.2f}",
+            )
+            for layer in layers
+        ]
+        head = ("layer", "spread ÷ Monte Carlo’s", "5–95 %", "mean error", "correlation")
+        yield f"<p><b>{escape(_spread(layers[-1].std_ratio))}</b></p>{table(head, rows)}"
+    yield facts(_output_facts(found))
+    yield _explain(TERMS["audit"])
+    if found.converted.report.candidates:
+        yield from _candidates(found.converted.report)
+
+
+def _spread(ratio: float) -> str:
+    """What the audit of the output found, in a sentence or two."""
+    if 0.95 <= ratio <= 1.05:
+        return "The spread of the answer is that of Monte Carlo, within 5 %."
+    sure = "too sure" if ratio < 1 else "not sure enough"
+    remedy = "" if 0.8 <= ratio <= 1.25 else " onesigma.fit learns it from unlabelled inputs."
+    return f"The spread of the answer is {ratio:.2f} times Monte Carlo’s: {sure}.{remedy}"
+
+
+def _output_facts(found: Findings) -> Iterator[tuple[str, str]]:
+    audit = found.audit
+    if (out := audit.output) is not None:
+        within = ", so they cannot be told apart" if out.kl < 2 * out.kl_noise else ""
+        yield (
+            "class probabilities",
+            f"KL to Monte Carlo {out.kl:.4f} nats (its own noise {out.kl_noise:.4f}{within}); "
+            f"the plain network’s is {out.plain_kl:.4f}",
+        )
+        yield "same label", f"{100 * out.label_agreement:.1f} % of the inputs"
+        if not math.isnan(out.entropy_correlation):
+            yield "entropy", f"correlation with Monte Carlo’s {out.entropy_correlation:.3f}"
+    if found.shares:
+        sites = {site.node: site.module or site.node for site in found.converted.report.sites}
+        shares = (f"{sites.get(n, 'input')} {percent(s)}" for n, s in found.shares.items())
+        yield "where it comes from", escape(", ".join(shares)) + f". {TEXTS['shares']}"
     yield (
-        f"<p>Of {len(report.entries)} operations, {counts['certain']} come before any dropout and "
-        f"are computed as before, {counts['exact']} carry the uncertainty exactly, and "
-        f"{len(report.approximate)} rest on an assumption that does not quite hold there:</p>"
+        "measured",
+        f"{audit.inputs} inputs, {audit.passes} passes; their noise is {audit.mean_noise:.3f} on "
+        f"a mean error and ± {audit.ratio_noise:.3f} on a ratio",
     )
-    rows: dict[str, list[str]] = {}
-    for entry in report.approximate:
-        place = f"{entry.module or entry.node} ({entry.op.removeprefix('aten.')})"
-        rows.setdefault(entry.note or "approximate", []).append(place)
-    if rows:
-        cells = [(note, ", ".join(places)) for note, places in rows.items()]
-        yield table(("assumption", "where"), cells, kind="words")
-    yield "".join(f'<p class="small">Note: {escape(note)}</p>' for note in report.notes)
 
 
-def show_origin(found: Findings, command: str) -> Iterator[str]:
+def _candidates(report: Report) -> Iterator[str]:
+    """Each form that ``fit`` tried: its cost, and how many passes it is worth on which inputs."""
+    kinds = [kind.kind for kind in report.candidates[0].kinds]
+    rows = [
+        [
+            f"{each.form}, chosen" if each.chosen else each.form,
+            f"{each.cost:.2f}",
+            *(f"{kind.passes:.0f} ± {kind.error:.0f}" for kind in each.kinds),
+        ]
+        for each in report.candidates
+    ]
+    head = ("form", "time ÷ plain, PyTorch", *kinds)
+    yield f"<h3>What fit tried</h3><p>{TEXTS['candidates']}</p>{table(head, rows)}"
+
+
+def show_origin(found: Findings, command: str, limits: Iterable[str]) -> Iterator[str]:
     settings = found.converted.settings
     modes = f"{settings.form}, {settings.task}"
     if settings.temperature is not None:
         modes += f", temperature {settings.temperature.value:.3f}"
     versions = f"onesigma {__version__}, torch {torch.__version__}, numpy {np.__version__}, "
     versions += f"Python {platform.python_version()}"
-    known = [
-        ("conversion", escape(modes)),
-        ("Monte Carlo", f"{found.passes} passes, seed 0"),
-        ("versions", escape(versions)),
-    ]
-    yield facts([("command", f"<code>{escape(command)}</code>"), *known] if command else known)
-    yield folded("The conversion report", f"<pre>{escape(str(found.converted.report))}</pre>")
+    known: Mapping[str, str] = {
+        **({"command": f"<code>{escape(command)}</code>"} if command else {}),
+        "conversion": escape(modes),
+        "Monte Carlo": f"{found.passes} passes, seed 0",
+        "versions": escape(versions),
+    }
+    yield f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in limits)}</ul>"
+    yield facts(known.items())
+    report = f"<pre>{escape(str(found.converted.report))}</pre>"
+    yield folded("What was converted: each operation, its rule, and what it assumes", report)

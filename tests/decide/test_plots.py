@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from onesigma.decide.exit_plot import curve, draw
+from onesigma.decide.plots import curve, draw_exits
 from onesigma.prediction import Prediction
 
 PROBS = (
@@ -30,5 +30,5 @@ def test_by_hand():
 
 def test_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    draw(said(), LABELS, COSTS, 0.2, tmp_path / "exits.png")
+    draw_exits(said(), LABELS, COSTS, 0.2, tmp_path / "exits.png")
     assert (tmp_path / "exits.png").read_bytes()[:4] == b"\x89PNG"

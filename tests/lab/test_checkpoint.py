@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 from onesigma.errors import FileError, InputError
+from onesigma.lab.checkpoint import SHIPPED, Checkpoint, load, save, train
 from onesigma.lab.datasets import watch
-from onesigma.lab.demo.checkpoint import SHIPPED, Checkpoint, load, save, train
 
 needs_recordings = pytest.mark.skipif(
     importlib.util.find_spec("seglearn") is None, reason="seglearn is not installed"
