@@ -38,11 +38,12 @@ engines: $(DEV)  ## install Ray and Spark, too: half a gigabyte
 demo: $(STAMP)   ## fit a real smartwatch network and compare it with Monte Carlo
 	$(BIN)/onesigma demo $(DEMO)
 
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 test: $(DEV)     ## run the test suite without its long tests: minutes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long' $(TEST)
+	$(PYTEST) -m 'not long' $(TEST)
 
-test-all: test   ## and then the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long $(TEST)
+test-all: $(DEV) ## run the test suite with its long tests
+	$(PYTEST) $(TEST)
 
 EFFORT ?= 20
 fuzz: $(DEV)     ## look EFFORT times as long as the suite for input that breaks something

@@ -16,27 +16,30 @@ LONG = (
     *("examples/", "fuzz/", "lab/bench/", "lab/test_c_verify", "lab/paper/test_reproduce"),
     *("test_site", "pages/live/test_live_page", "importers/test_keras", "fleet/test_engines"),
 )
+# Files of many tests that share nothing. Of any other file, one worker runs all tests.
+SPREAD = ("rules/", "truth/", "fuzz/", "graph/test_expand", "graph/test_capture")
 HERE = Path(__file__).parent
 
 
-def is_long(path: Path) -> bool:
-    return path.relative_to(HERE).as_posix().startswith(LONG)
+def place(path: Path) -> str:
+    return path.relative_to(HERE).as_posix()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where all of a file would be deselected, it is not even imported: some take seconds."""
     quick = config.option.markexpr == "not long" and collection_path.suffix == ".py"
-    return True if quick and is_long(collection_path) else None
+    return True if quick and place(collection_path).startswith(LONG) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if is_long(item.path):
+        file = place(item.path)
+        if file.startswith(LONG):
             item.add_marker(pytest.mark.long)
-        # The tests of a file on one worker, which makes their fixtures once.
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).as_posix()))
+        # So that what is slow to make for several tests is made once.
+        if not file.startswith(SPREAD) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(file))
 
 
 def pytest_collection_finish() -> None:

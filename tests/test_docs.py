@@ -18,6 +18,7 @@ from torch import nn
 pytest.importorskip("onnx")
 
 from onnx_files import classifier, write
+from short_fit import short_fit
 
 import onesigma
 from onesigma.cli import main as cli
@@ -98,12 +99,13 @@ PAGES_TO_RUN = [
 @pytest.mark.parametrize("page", PAGES_TO_RUN)
 def test_page_runs(page: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scope: dict[str, Any] = {}
-    for index, (language, text) in enumerate(blocks(page)):
-        if language == "python":
-            exec(compile(text, f"{name(page)}, block {index}", "exec"), scope)
-        elif language == "sh":
-            for words in commands(text):
-                check_command(words, page)
+    with short_fit():
+        for index, (language, text) in enumerate(blocks(page)):
+            if language == "python":
+                exec(compile(text, f"{name(page)}, block {index}", "exec"), scope)
+            elif language == "sh":
+                for words in commands(text):
+                    check_command(words, page)
     assert "Traceback" not in capsys.readouterr().out
 
 

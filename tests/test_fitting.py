@@ -2,11 +2,13 @@
 
 import copy
 import shutil
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
@@ -17,10 +19,10 @@ from onesigma.report import Candidate, Closeness, Report
 
 
 @pytest.fixture
-def quick(monkeypatch) -> None:
+def quick() -> Iterator[None]:
     """For what does not depend on how close it comes."""
-    monkeypatch.setattr(fitting, "ROWS", 400)
-    monkeypatch.setattr(fitting, "STEPS", 30)
+    with short_fit(LONGER=fitting.LONGER):
+        yield
 
 
 X = torch.randn(240, 4, 24, generator=torch.Generator().manual_seed(0))

@@ -11,6 +11,8 @@ from torch import nn
 import onesigma
 from onesigma.calibration import exits
 
+pytestmark = pytest.mark.xdist_group("exits")  # a worker makes the models once
+
 
 @pytest.fixture(params=[False, True], ids=["distilled", "energy"])
 def keep(request: pytest.FixtureRequest) -> bool:

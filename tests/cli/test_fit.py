@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
-from onesigma import fitting
 from onesigma.cli import main as cli
 from onesigma.cli.fit import find_scaling
 from onesigma.graph.wrap import Scaled
@@ -59,9 +59,7 @@ LABELLED = ["--labelled", "r.csv", "y.csv", "--groups", "g.csv", "--class-names"
 @pytest.fixture(scope="module")
 def hurried() -> Iterator[None]:
     """A form that is not good, but made in a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ROWS": 400, "STEPS": 20, "LONGER": {}}.items():
-            patch.setattr(fitting, name, value)
+    with short_fit():
         yield
 
 

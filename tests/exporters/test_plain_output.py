@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
@@ -34,7 +35,8 @@ def shared(form: str = MOMENTS) -> tuple[nn.Module, Converted]:
     if form == MOMENTS:
         made = onesigma.convert(model, X)
     else:
-        made = onesigma.fit(model, ENOUGH, keep_answer=True)
+        with short_fit():
+            made = onesigma.fit(model, ENOUGH, keep_answer=True)
     assert made.settings.form == form
     return model, made
 

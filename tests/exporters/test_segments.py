@@ -10,6 +10,8 @@ from exit_models import never, waves
 import onesigma
 from onesigma import runtime
 
+pytestmark = pytest.mark.xdist_group("exits")  # a worker makes the models once
+
 
 @pytest.fixture(scope="module", params=[False, True], ids=["distilled", "energy"])
 def exported(request, tmp_path_factory):

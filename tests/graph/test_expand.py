@@ -125,9 +125,9 @@ COMPOSED = {
 @pytest.mark.parametrize("name", COMPOSED)
 def test_what_pytorch_composes(name):
     model = Applied(COMPOSED[name]).eval()
-    graph = prepare(model, X, "regression", None).graph
-    torch.testing.assert_close(graph(X)[0], model(X))
-    assert bool(torch.isfinite(onesigma.convert(model, X, task="regression")(X).var).all())
+    converted = onesigma.convert(model, X, task="regression")
+    torch.testing.assert_close(converted.source(X)[0], model(X))
+    assert bool(torch.isfinite(converted(X).var).all())
 
 
 def weights(*shape: int) -> Tensor:
@@ -208,12 +208,12 @@ def test_every_composition_has_an_example():
 def test_what_noise_meets_is_composed(op):
     """The answer is the same, no such op is left, and the moments follow from its Jacobian."""
     model = Plain(EXAMPLES[op]).eval()
-    graph = prepare(model, X, "regression", None, prior=True).graph
-    torch.testing.assert_close(graph(X)[0], model(X))
-    steps = trace_noise(graph, RULES, prior=True).steps
+    converted = onesigma.convert(model, X, input_std=0.3, task="regression")
+    torch.testing.assert_close(converted.source(X)[0], model(X))
+    steps = trace_noise(converted.source, RULES, prior=True).steps
     assert all(step.rule for step in steps.values())
     assert op in RULES or op not in {node.target for node in steps}
-    out = onesigma.convert(model, X, input_std=0.3, task="regression")(X)
+    out = converted(X)
     assert bool(torch.isfinite(out.mean).all() & torch.isfinite(out.var).all())
     if op.overloadpacket.__name__ in LINEAR:
         torch.testing.assert_close(out.mean, model(X))

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from short_fit import short_fit
 
 import onesigma
-from onesigma import fitting
 from onesigma.errors import ModelError, UnsupportedOp
 from onesigma.graph.capture import capture, export, is_site
 from onesigma.importers.keras import as_module
@@ -281,12 +281,11 @@ def test_monte_carlo_of_recurrent_layers_is_that_of_keras(name):
     assert bool(((found.var[0] - wanted.var(0)).abs() < 5 * 2**0.5 * error).all())
 
 
-def test_a_recurrent_layer_is_fitted_and_exported(monkeypatch, tmp_path):
+def test_a_recurrent_layer_is_fitted_and_exported(tmp_path):
     pytest.importorskip("onnxruntime")
     model, x = recurrent("gru")
-    monkeypatch.setattr(fitting, "ROWS", 300)
-    monkeypatch.setattr(fitting, "STEPS", 20)
-    ready = onesigma.fit(model, x, worth=1)
+    with short_fit():
+        ready = onesigma.fit(model, x, worth=1)
     assert not any("NOT carried" in note for note in ready.report.notes)
     onesigma.export(ready, tmp_path / "m.onnx", example_input=x[:8])
     found = onesigma.runtime.load(tmp_path / "m.onnx")(x[:5].numpy())

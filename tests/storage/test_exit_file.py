@@ -10,6 +10,7 @@ from exit_models import waves
 import onesigma
 from onesigma.storage import tensor_file
 
+pytestmark = pytest.mark.xdist_group("exits")  # a worker makes the models once
 KIND = "converted model"
 
 

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
-from onesigma import fitting
 from onesigma.runtime.comparison import mismatch
 
 X = torch.randn(60, 6, 4, generator=torch.Generator().manual_seed(0))
@@ -54,9 +54,7 @@ NETWORKS = {
 def fitted(name: str) -> onesigma.Converted:
     """Taught for a moment only: how close it comes is not asked here."""
     torch.manual_seed(0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "ROWS", 300)
-        patch.setattr(fitting, "STEPS", 20)
+    with short_fit():
         return onesigma.fit(NETWORKS[name]().eval(), X, worth=1)
 
 

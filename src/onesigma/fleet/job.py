@@ -186,9 +186,9 @@ class Job:
         watched: list[Table] = []
         with (self.output / part.name).writing() as sink:
             tables = self._answers(reader)
-            first = next(tables, None) or self._nothing()
-            content = _to_arrow(pyarrow, first, reader)
-            with parquet.ParquetWriter(sink, content.schema, write_page_checksum=True) as writer:
+            first = next(tables, None) or self._nothing()  # now the reader knows all types
+            schema = _to_arrow(pyarrow, self._nothing(), reader).schema
+            with parquet.ParquetWriter(sink, schema, write_page_checksum=True) as writer:
                 for table in chain([first], tables):
                     watched.append({name: table[name] for name in _WATCHED if name in table})
                     writer.write_table(_to_arrow(pyarrow, table, reader))

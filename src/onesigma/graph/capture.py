@@ -15,7 +15,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
@@ -106,12 +106,8 @@ def capture(
     with buffers_restored(shared):
         exported, dynamic = _export(shared, examples)
         notes += [*chosen, *_always_on(exported)]
-        off, hidden = _noise_not_carried(shared, examples, exported)
-        shown = None
-        if hidden and show_hidden:
-            shown = _export_with_noise(shared, examples, dynamic=dynamic)
-        if shown is not None:
-            exported, hidden = shown, []
+        off, hidden, shown = _look_at_training(shared, examples, exported, dynamic, show_hidden)
+        exported = shown or exported
     rows_apart = not hidden and all(_has_own_rows(n) for n in _nodes(exported) if is_site(n))
     notes = list(dict.fromkeys([*notes, *off, *hidden]))  # one line for many alike
     graph, in_training = plain_module(exported), shown is not None
@@ -419,24 +415,45 @@ def _always_on(exported: torch.export.ExportedProgram) -> list[str]:
     ]
 
 
-def _noise_not_carried(
-    model: nn.Module, examples: tuple[Tensor, ...], exported: torch.export.ExportedProgram
-) -> tuple[list[str], list[str]]:
-    """Dropout that is off in training mode, too, and noise that only training mode shows.
+def _look_at_training(
+    model: nn.Module,
+    examples: tuple[Tensor, ...],
+    exported: torch.export.ExportedProgram,
+    dynamic: bool,
+    show_hidden: bool,
+) -> tuple[list[str], list[str], torch.export.ExportedProgram | None]:
+    """What training mode tells of the noise: two lists of notes, and its graph if that has it all.
 
     Dropout behind ``if self.training:``, that of attention and of recurrent layers, random masks
     written by hand: the training-mode graph is compared with the one of eval mode.
     """
     sites = [node for node in _nodes(exported) if is_site(node)]
     if _trains_alike(model, examples, sites):
-        return [], []
-    try:
-        nodes = _nodes(export(training_copy(model), examples, dynamic=False))
-    except Exception:
-        return [], [
-            "the training-mode graph cannot be captured: dropout hidden behind "
-            "`if self.training:` would go unseen"
-        ]
+        return [], [], None
+    training = _export_training(model, examples, dynamic=dynamic and show_hidden)
+    if training is None:
+        unseen = "dropout hidden behind `if self.training:` would go unseen"
+        return [], [f"the training-mode graph cannot be captured: {unseen}"], None
+    off, hidden = _noise_not_carried(model, sites, _nodes(training))
+    if hidden and show_hidden and not is_captured(model) and _shows_all(training, dynamic):
+        return off, [], training
+    return off, hidden, None
+
+
+def _export_training(
+    model: nn.Module, examples: tuple[Tensor, ...], *, dynamic: bool
+) -> torch.export.ExportedProgram | None:
+    for open_batch in (True, False) if dynamic else (False,):
+        with suppress(Exception):
+            training = _as_in_training(shared_copy(model))
+            return export(training, examples, dynamic=open_batch)
+    return None
+
+
+def _noise_not_carried(
+    model: nn.Module, sites: list[fx.Node], nodes: list[fx.Node]
+) -> tuple[list[str], list[str]]:
+    """Dropout that is off in training mode, too, and noise that only training mode shows."""
     hidden = Counter(_place(n) for n in nodes if is_site(n)) - Counter(map(_place, sites))
     off = _switch_off(model, sites, {_place(n) for n in nodes if is_site(n) and _draws(n)})
     return off, [
@@ -453,26 +470,18 @@ def _noise_not_carried(
     ]
 
 
-def _export_with_noise(
-    model: nn.Module, examples: tuple[Tensor, ...], *, dynamic: bool
-) -> torch.export.ExportedProgram | None:
-    """The graph of training mode; None unless all that is random in it is dropout.
+def _shows_all(training: torch.export.ExportedProgram, dynamic: bool) -> bool:
+    """Whether all that is random in the graph of training mode is dropout.
 
-    The dropout of attention's weights, between recurrent layers and behind ``if self.training:``
-    is there to be seen. It is switched off later (``expand``).
+    That of attention's weights, between recurrent layers and behind ``if self.training:`` is there
+    to be seen. It is switched off later (``expand``).
     """
-    if is_captured(model):
-        return None
-    try:
-        exported = export(_as_in_training(shared_copy(model)), examples, dynamic=dynamic)
-    except Exception:  # then eval mode has to do
-        return None
-    random = [node for node in _nodes(exported) if _draws(node)]
-    known = random and all(is_site(node) or held_rate(node) for node in random)
-    for node in _nodes(exported):
+    random = [node for node in _nodes(training) if _draws(node)]
+    for node in _nodes(training):
         if is_site(node) and node not in random:  # F.dropout(x, p, False)
             node.update_arg(RATE_ARGUMENT, 0.0)
-    return exported if known and _has_dynamic_batch(exported) == dynamic else None
+    known = bool(random) and all(is_site(node) or held_rate(node) for node in random)
+    return known and _has_dynamic_batch(training) == dynamic
 
 
 def held_rate(node: fx.Node) -> float:

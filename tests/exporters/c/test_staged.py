@@ -16,6 +16,7 @@ from exporters.c.c_models import needs_gcc
 
 from onesigma.lab import c_verify as verify
 
+pytestmark = pytest.mark.xdist_group("exits")  # a worker makes the models once
 COUNT = 40
 PRINT = """\
     printf("%d %d", answer.exit, answer.label);
@@ -91,9 +92,17 @@ def written(tmp_path_factory):
     model = exit_models.model(True)  # whose state has energies, too
     onesigma.export(model, folder / "c", class_names=["slow", "medium", "fast"])
     onesigma.export(model, folder / "m.onnx")
+    for source in (folder / "c").glob("*.c"):
+        compiled(folder, source, "-c", "-o", str(source.with_suffix(".o")))
     x = exit_models.waves(COUNT)[0].numpy()
     x[-1] *= 20
     return folder, x
+
+
+def compiled(folder, *words) -> None:
+    flags = ["-O2", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = ["gcc", *verify.WARNINGS, *flags, f"-I{folder / 'c'}", *map(str, words)]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def run(folder, body: str, x) -> list[list[str]]:
@@ -108,15 +117,8 @@ def run(folder, body: str, x) -> list[list[str]]:
         "return 0;\n}\n"
     )
     (folder / "main.c").write_text(main)
-    sources = [str(path) for path in (folder / "c").glob("*.c")]
-    flags = [
-        "-O2",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-        f"-I{folder / 'c'}",
-    ]
-    command = ["gcc", *verify.WARNINGS, *flags, str(folder / "main.c"), *sources]
-    subprocess.run([*command, "-o", str(folder / "run"), "-lm"], check=True, capture_output=True)
+    made = (folder / "c").glob("*.o")
+    compiled(folder, folder / "main.c", *made, "-o", folder / "run", "-lm")
     done = subprocess.run([str(folder / "run")], capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return [line.split() for line in done.stdout.splitlines()]

@@ -5,10 +5,10 @@ import onnx
 import pytest
 import torch
 from onnx_files import assert_agreement, model, node, numbers, read, run
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
-from onesigma import fitting
 from onesigma.errors import UnsupportedOp
 from onesigma.exporters.onnx import Interface
 from onesigma.exporters.onnx.writer import write
@@ -102,7 +102,7 @@ class _First(nn.Module):
         return self.layer(x)[0]
 
 
-def test_a_file_is_fitted(tmp_path, monkeypatch):
+def test_a_file_is_fitted(tmp_path):
     """Dropout of the sequence between an LSTM and a GRU, named by the user."""
     weights = {f"{name}1": w for name, w in weights_for("LSTM", 1).items()}
     again = {f"{name}2": w for name, w in weights_for("GRU", 1).items()}
@@ -121,9 +121,8 @@ def test_a_file_is_fitted(tmp_path, monkeypatch):
     proto = model(nodes, {"x": ["batch", STEPS, INPUTS]}, weights)
     module = read(tmp_path, proto, dropout={"first": 0.4})
     x = torch.from_numpy(numbers(60, STEPS, INPUTS, seed=3))
-    monkeypatch.setattr(fitting, "ROWS", 300)
-    monkeypatch.setattr(fitting, "STEPS", 20)
-    ready = onesigma.fit(module, x, worth=1)
+    with short_fit():
+        ready = onesigma.fit(module, x, worth=1)
     spread = onesigma.mc_dropout(module, passes=200, seed=0)(x).var
     assert float(spread.min()) > 0
     exported = onesigma.export(ready, tmp_path / "out.onnx", example_input=x[:8])
