@@ -2,15 +2,15 @@
 
 from collections import Counter
 from functools import cache
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
-from onesigma import ExportError, InputError, fitting, runtime
+from onesigma import ExportError, InputError, runtime
 from onesigma.exporters import int8
 from onesigma.exporters.answering import make_answering
 from onesigma.exporters.folding import fold
@@ -47,8 +47,7 @@ class Small(nn.Module):
 @cache
 def ready(**options) -> onesigma.Converted:
     torch.manual_seed(0)
-    short = {"ROWS": 300, "STEPS": 20, "LONGER": {}, "_MOST_JUDGED": 10, "_REFERENCE": 60}
-    with patch.multiple(fitting, **short, _more_forms=lambda *_: {}):
+    with short_fit(_more_forms=lambda *_: []):
         return onesigma.fit(Small().eval(), X, worth=1, **options)
 
 

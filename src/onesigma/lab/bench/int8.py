@@ -75,7 +75,7 @@ class Measured:
 def short_fit(network: torch.nn.Module, inputs: Tensor) -> onesigma.Converted:
     """The usual form, learnt in a minute; no other form is tried."""
     short: dict[str, Any] = {"ROWS": ROWS, "STEPS": STEPS, "LONGER": {}, "_MOST_JUDGED": 30}
-    with patch.multiple(fitting, **short | {"_more_forms": lambda *_: {}}):
+    with patch.multiple(fitting, **short | {"_more_forms": lambda *_: []}):
         return onesigma.fit(network, inputs, worth=1, seed=0)
 
 
