@@ -142,7 +142,7 @@ def test_faults_are_named_and_the_rest_is_scored(model, faulty, tmp_path):
     odd = {row["device"]: row["odd"] for row in answers(out).to_pylist() if row["odd"]}
     assert odd["slow"] == "rate 25 Hz, known 50 Hz"
     assert not any((out / part).exists() for part in summary.failed)
-    with pytest.raises(DataError, match="4 of 12 parts were not scored; the others were"):
+    with pytest.raises(DataError, match="4 of 12 parts not scored; the others were"):
         summary.require_all()
 
 
@@ -281,7 +281,7 @@ def test_the_command_says_what_failed(model, faulty, tmp_path, capsys):
     options = ["--group-by", "device", "--time", "t", "-o", tmp_path / "out"]
     assert predict(model, faulty, *options) == 1
     shown = capsys.readouterr()
-    assert "4 of 12 parts were not scored; the others were." in shown.err
+    assert "4 of 12 parts not scored; the others were." in shown.err
     assert "missing.parquet has no column 'az'" in shown.err
     assert "! slow has another rate" in shown.out
 

@@ -7,7 +7,7 @@ from html import escape
 
 from onesigma.answer import BROKEN, UNFAMILIAR
 from onesigma.fleet.job import Course
-from onesigma.fleet.summary import Summary
+from onesigma.fleet.summary import Summary, count
 from onesigma.pages.html.page import folded, frame, page
 
 _FIRST = 200  # recordings and remarks that are shown
@@ -44,14 +44,15 @@ def summary_page(summary: Summary) -> str:
 
 
 def _headlines(summary: Summary) -> Iterator[tuple[str, str]]:
-    yield f"{summary.windows:,}", f"windows in {summary.parts} parts, {summary.skipped} done before"
+    before = f", {summary.skipped} done before" if summary.skipped else ""
+    yield f"{summary.windows:,}", f"windows in {count(summary.parts, 'part')}{before}"
     if summary.coverage is not None:
         yield f"{100 * summary.coverage:.1f} %", "are acted on"
     for reason in (UNFAMILIAR, BROKEN):
         yield f"{100 * summary.reasons.get(reason, 0):.1f} %", f"are {reason}"
-    yield str(len(summary.drifting)), f"of {len(summary.devices)} recordings drift"
+    yield str(len(summary.drifting)), f"of {count(len(summary.devices), 'recording')} drifting"
     if summary.failed:
-        yield str(len(summary.failed)), "parts were not scored"
+        yield str(len(summary.failed)), f"of {count(summary.parts, 'part')} not scored"
 
 
 def _show_remarks(summary: Summary) -> Iterator[str]:

@@ -86,11 +86,13 @@ class Summary:
         found = [f"{part} was not scored: {error}" for part, error in self.failed.items()]
         usual = self.usual_rate
         for device in self.devices:
+            if device.alarms:
+                found.append(f"{device.name} drifts since {device.drift_at}.")
             if usual and device.rate and abs(device.rate / usual - 1) > _RATE:
                 rate = f"{device.rate:.3g} rows per second, most have {usual:.3g}"
                 found.append(f"{device.name} has another rate: {rate}.")
             if device.backwards:
-                many = f"{device.backwards} time" + "s" * (device.backwards > 1)
+                many = count(device.backwards, "time")
                 found.append(f"{device.name}: time does not go on, {many}; no window crosses that.")
             if not device.windows:
                 found.append(
@@ -103,10 +105,12 @@ class Summary:
         """One line."""
         acts = "" if self.coverage is None else f", acts on {100 * self.coverage:.1f} %"
         odd = [f"{name} {100 * self.reasons.get(name, 0):.1f} %" for name in (UNFAMILIAR, BROKEN)]
-        many = f"{len(self.devices)} recording" + "s" * (len(self.devices) != 1)
+        many = count(len(self.devices), "recording")
         drift = f"; {len(self.drifting)} of them drift" if self.drifting else ""
-        lost = f"; {len(self.failed)} of {self.parts} parts were not scored" if self.failed else ""
-        return f"{self.windows} windows of {many}{acts}; {', '.join(odd)}{drift}{lost}"
+        lost = (
+            f"; {len(self.failed)} of {count(self.parts, 'part')} not scored" if self.failed else ""
+        )
+        return f"{count(self.windows, 'window')} of {many}{acts}; {', '.join(odd)}{drift}{lost}"
 
     @property
     def guarantee(self) -> str:
@@ -128,7 +132,7 @@ class Summary:
             first = "\n  ".join(f"{part}: {error}" for part, error in [*self.failed.items()][:5])
             more = f"\n  and {len(self.failed) - 5} more" if len(self.failed) > 5 else ""
             raise DataError(
-                f"{len(self.failed)} of {self.parts} parts were not scored; the others were. "
+                f"{len(self.failed)} of {count(self.parts, 'part')} not scored; the others were. "
                 f"Mend these and start again, which skips what is done:\n  {first}{more}"
             )
 
@@ -171,6 +175,10 @@ class Summary:
         text = f"{self.verdict}\n\n{text_table(head, rows, numbers=True)}"
         text += f"\n… and {more} more" if more > 0 else ""
         return text + "".join(f"\n! {printable(remark)}" for remark in self.remarks[:_SHOWN])
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def _oddness(device: Course) -> tuple[Any, ...]:
