@@ -303,13 +303,14 @@ def _matches_graph(session: Any, metadata: dict[str, Any]) -> bool:
 
 def _check_input(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDArray[Any]:
     """The input as the graph takes it. It is cast only where that loses nothing."""
-    words = ", ".join("batch" if n is None else str(n) for n in shape)
-    if not isinstance(x, np.ndarray):
-        raise InputError(f"Expected an array of shape ({words}), not {type(x).__name__}.")
-    if x.ndim != len(shape) or any(
-        n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
+    if (
+        not isinstance(x, np.ndarray)
+        or len(x.shape) != len(shape)
+        or any(n is not None and n != m for n, m in zip(shape, x.shape, strict=True))
     ):
-        raise InputError(f"Expected an input of shape ({words}), not {x.shape}.")
+        given = x.shape if isinstance(x, np.ndarray) else type(x).__name__
+        words = ", ".join("batch" if n is None else str(n) for n in shape)
+        raise InputError(f"Expected an array of shape ({words}), not {given}.")
     if not x.size:
         raise InputError("The batch is empty.")  # some ops of the runtime fail on it, others do not
     dtype = np.dtype(_DTYPES[wanted.type])
