@@ -12,6 +12,7 @@ from data_files import TABLE, WRITERS, write_wav
 from onesigma.errors import DataError, PackageError
 from onesigma.lab.datasets.prepared import read_npz
 from onesigma.tables import files
+from onesigma.tables.arrow import import_pyarrow
 from onesigma.tables.files import column_names, read_array, read_rows
 
 
@@ -201,6 +202,7 @@ def test_faults_in_parquet(tmp_path):
 def test_parquet_without_its_package(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    import_pyarrow.cache_clear()
     with pytest.raises(PackageError, match=r"pip install '.\[predict\]'"):
         read(tmp_path / "t.parquet")
 

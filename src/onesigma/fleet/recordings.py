@@ -121,9 +121,9 @@ class Rows:
     def __getitem__(self, places: slice | npt.NDArray[np.intp]) -> Rows:
         return Rows([column[places] for column in self.values], self.when[places])
 
-    def join(self, other: Rows) -> tuple[Array, npt.NDArray[Any]]:
-        """Values (channels, k), in memory of their own, and when."""
-        values = np.empty((len(self.values), len(self) + len(other)), np.float32)
+    def join(self, other: Rows, room: Array) -> tuple[Array, npt.NDArray[Any]]:
+        """Values (channels, k), in the memory of ``room``, and when."""
+        values = room[:, : len(self) + len(other)]
         for row, *both in zip(values, self.values, other.values, strict=True):
             np.concatenate(both, out=row)
         return values, np.concatenate([self.when, other.when])
@@ -147,11 +147,13 @@ class Reader:
         self._written_keys = [name for name in layout.group_by if name not in self._folders]
         self.key_types: dict[str, Any] = dict.fromkeys(self._written_keys, "string")
         self._unit = UNITS[layout.unit]  # of time, in seconds
+        self._room = np.empty((len(layout.columns), 0), np.float32)  # new memory takes time
 
     def windows(self) -> Iterator[tuple[Array, Places]]:
         """All of them, (n, channels, window) or (n, channels), and where they lie.
 
-        Those of one recording come in the order of time. They overlap in memory.
+        Those of one recording come in the order of time. They overlap in memory, and the next ones
+        are written over them.
 
         Raises:
             DataError: a file is damaged, or a column is missing or holds no numbers.
@@ -258,7 +260,10 @@ class Reader:
         timed = self.layout.time is not None
         if not timed:
             rows = Rows(rows.values, np.arange(first, recording.rows))
-        values, when = (recording.held or rows[:0]).join(rows)
+        held = recording.held or rows[:0]
+        if self._room.shape[1] < len(held) + len(rows):
+            self._room = np.empty((len(rows.values), len(held) + len(rows)), np.float32)
+        values, when = held.join(rows, self._room)
         breaks = recording.breaks(np.diff(when), self._unit, self.layout.gap) if timed else []
         begin = recording.skip
         for start, stop in pairwise([0, *breaks, len(when)]):

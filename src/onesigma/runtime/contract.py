@@ -81,14 +81,13 @@ class Contract:
         """
         if answer.contract is None or answer.novelty is None:
             raise InputError("The answer is not of a guarded model: make one with onesigma.fit.")
-        places = np.asarray(answer.contract)
-        sizes = np.abs(places)
-        odd = np.flatnonzero(~((sizes.max(1) <= 1) & (np.asarray(answer.novelty) >= NOVEL)))
-        words = [""] * len(places)
+        known = np.asarray(answer.in_contract) & (np.asarray(answer.novelty) >= NOVEL)
+        words, odd = [""] * len(known), np.flatnonzero(~known)
         # For all at once: a recording may hold millions of odd inputs.
-        worst, size = sizes[odd].argmax(1), sizes[odd].max(1).tolist()
-        values = self.values(places[odd])
-        oddest = values.reshape(len(odd), sizes.shape[1])[np.arange(len(odd)), worst].tolist()
+        places = np.asarray(answer.contract)[odd]
+        worst, size = np.abs(places).argmax(1), np.abs(places).max(1).tolist()
+        values = self.values(places)
+        oddest = values.reshape(places.shape)[np.arange(len(odd)), worst].tolist()
         for i, row, place, value, most in zip(odd, values, worst, oddest, size, strict=True):
             if not math.isfinite(most):
                 words[i] = _NOT_A_NUMBER

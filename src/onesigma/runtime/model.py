@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,13 @@ class Prediction(Answer[npt.NDArray[Any]]):
         """Standard deviation of the logits."""
         return np.asarray(np.sqrt(self.var))
 
-    @property
+    @cached_property
     def valid(self) -> npt.NDArray[np.bool_]:
         """For each row, whether its answer is finite; not so if the input holds NaN or infinity."""
-        both = np.stack([self.mean, self.var])
-        return np.asarray(np.isfinite(both).all(axis=(0, *range(2, both.ndim))))
+        both = np.isfinite(self.mean) & np.isfinite(self.var)
+        return np.asarray(both.all(axis=tuple(range(1, both.ndim))))
 
-    @property
+    @cached_property
     def in_contract(self) -> npt.NDArray[np.bool_]:
         """For each input, whether all of its channels are as ``fit`` knows them."""
         return np.asarray(np.abs(self._places()).max(1) <= 1)

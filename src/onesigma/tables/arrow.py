@@ -7,6 +7,7 @@ every process, so columns are made from their memory here.
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from onesigma.errors import PackageError, install
 
 
+@cache
 def import_pyarrow() -> tuple[Any, Any]:
     """pyarrow, and its part for Parquet.
 
