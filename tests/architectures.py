@@ -180,8 +180,9 @@ OUTCOMES: dict[str, dict[str, str]] = {
     )
     | {"fnet": "aten._fft_c2c", "own_noise": "No dropout reaches the output"},
 }
-# PyTorch's own exporter writes them, because ours lacks an op: several seconds each.
-SLOW_ONNX = (
-    *("conformer", "cbam_cnn", "res_mlp", "fnet", "group_norm", "point_net", "deep_sets"),
-    *("two_sensors", "own_layer_norm"),
+# One or two of each kind, for `make test`; with the long tests all are tried.
+QUICK = (
+    *("gru_keywords", "gru_of_lengths", "lstm_fcn", "attention_pool_cnn", "se_resnet", "gated_mlp"),
+    *("mobilenet_v2", "unet", "spectral_norm", "tc_resnet", "m5", "tcn_weight_norm", "eegnet"),
+    *("two_sensors", "two_heads", "drop_connect", "maxout", "own_noise"),
 )

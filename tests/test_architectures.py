@@ -19,7 +19,7 @@ import torch
 from architectures import (
     ARCHITECTURES,
     OUTCOMES,
-    SLOW_ONNX,
+    QUICK,
     build,
     inputs_for,
     logits_of,
@@ -43,12 +43,12 @@ def options(name: str) -> dict[str, object]:
     return {} if output is None else {"output": output}
 
 
-def parameters(stage: str, names=ARCHITECTURES, long=()) -> list:
+def parameters(stage: str, names=ARCHITECTURES) -> list:
     """Each architecture on one worker, which fits it once; known failures must fail."""
 
     def marks(name: str) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.xdist_group(name)
-        if name in long:
+        if name not in QUICK:
             yield pytest.mark.long
         if name in OUTCOMES[stage]:
             reason = OUTCOMES[stage][name]
@@ -164,7 +164,7 @@ def test_the_report_names_every_source_of_noise(name):
     assert bool(taught) == bool(inside)
 
 
-@pytest.mark.parametrize("name", parameters("onnx", FITTED, SLOW_ONNX))
+@pytest.mark.parametrize("name", parameters("onnx", FITTED))
 def test_onnx_runtime_says_the_same(name, tmp_path):
     pytest.importorskip("onnxruntime")
     _, ready = fitted(name)

@@ -38,7 +38,9 @@ def network() -> nn.Sequential:
 
 @pytest.fixture(scope="module")
 def ready() -> onesigma.Converted:
-    return onesigma.fit(network(), X)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "LONGER", {})  # it takes a minute, and is not needed
+        return onesigma.fit(network(), X)
 
 
 def test_it_is_as_close_to_monte_carlo_as_promised(ready):
@@ -204,7 +206,8 @@ def test_a_network_that_does_not_convert_is_fitted():
     model = Recurrent().eval()
     with pytest.raises(onesigma.OnesigmaError):
         onesigma.convert(model, X[:4])
-    found = onesigma.fit(model, X, worth=1)
+    with short_fit(ROWS=3000, STEPS=400):
+        found = onesigma.fit(model, X, worth=1)
     assert found.settings.form == "distilled"
     assert "NOT carried" not in str(found.report)
     assert [site.rate for site in found.report.sites] == [0.4]
