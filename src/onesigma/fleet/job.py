@@ -188,7 +188,9 @@ class Job:
             tables = self._answers(reader)
             first = next(tables, None) or self._nothing()  # now the reader knows all types
             schema = _to_arrow(pyarrow, self._nothing(), reader).schema
-            with parquet.ParquetWriter(sink, schema, write_page_checksum=True) as writer:
+            words = [field.name for field in schema if field.type == "string"]  # numbers differ
+            options = {"use_dictionary": words, "write_page_checksum": True}
+            with parquet.ParquetWriter(sink, schema, **options) as writer:
                 for table in chain([first], tables):
                     watched.append({name: table[name] for name in _WATCHED if name in table})
                     writer.write_table(_to_arrow(pyarrow, table, reader))
