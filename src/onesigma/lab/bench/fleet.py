@@ -7,11 +7,11 @@ A network of six channels with dropout before its last layer and a guard (random
 time counts). The recordings are made up: windows of 128 rows, every 64 rows, one device in each
 file. The bare loop is ONNX Runtime with one thread in each of two processes, on windows that lie in
 memory; it reads nothing and keeps nothing. Each engine reads Parquet, cuts windows, answers, tests
-for drift and writes Parquet. The bare loop runs before and after each engine, on a quarter of the
-windows, because a machine's speed drifts: what counts is the share of the rate of these two. Ray
-and Spark are started before the clock is, their workers are not.
-Memory and processor time are those of all processes of this program. Every turn is noted in the
-output folder: after an interruption, the same command goes on.
+for drift and writes Parquet. A machine's speed drifts, so the two take turns: the windows are cut
+into eight jobs, before each of which the bare loop answers as many. What counts is the bare loop's
+time as a share of the engine's. Ray and Spark are started before the clock is, their workers are
+not. Memory and processor time are those of all processes of this program. Every round is noted in
+the output folder: after an interruption, the same command goes on.
 
 With ``--stub`` the network is left out: the processor time that is left, on one thread.
 """
@@ -33,7 +33,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -48,9 +48,7 @@ from onesigma.text_table import text_table
 
 CHANNELS = tuple(f"c{k}" for k in range(6))
 WINDOW, HOP, RATE = 128, 64, 50.0
-WORKERS, FILES = 2, 16
-BARE = "bare loop"
-Turn = tuple[Callable[[], None], int]  # what to do, and to how many windows
+WORKERS, FILES, JOBS = 2, 16, 8
 NETWORKS: dict[str, tuple[str, dict[str, int]]] = {
     "tcn": ("tcn", {}),
     "ecg_resnet": ("ecg_resnet", {}),
@@ -97,8 +95,9 @@ def write_recordings(folder: Path, windows: int) -> int:
     rows = (each - 1) * HOP + WINDOW
     when = np.datetime64("2026-01-01", "us") + np.arange(rows) * np.timedelta64(20_000, "us")
     for i in range(FILES):
-        path = folder / f"{i:02}.parquet"
+        path = folder / str(i % JOBS) / f"{i:02}.parquet"
         if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
             values = signal(np.random.default_rng(i), rows)
             columns: dict[str, Any] = dict(zip(CHANNELS, values, strict=True))
             device = pyarrow.array([f"device {i}"]).take(pyarrow.array(np.zeros(rows, np.int8)))
@@ -150,29 +149,35 @@ STARTS: dict[str, Callable[[], AbstractContextManager[None]]] = {"ray": ray, "sp
 
 
 class Watched:
-    """Megabytes of this process and those it started, every two seconds; their processor time."""
+    """What this process and those it started take while they are watched, in all turns together.
+
+    Attributes:
+        seconds: by the clock.
+        busy: seconds of the processor.
+        seen: megabytes, every two seconds.
+    """
 
     def __init__(self) -> None:
+        self.seconds = self.busy = 0.0
         self.seen: list[float] = []
-        self.seconds = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watched:
-        self.seconds -= _usage(os.getpid())[1]
-        self._thread.start()
-        return self
+    def __call__(self, call: Callable[[], None]) -> None:
+        over = threading.Event()
+        watching = threading.Thread(target=self._watch, args=[over], daemon=True)
+        watching.start()
+        busy, begin = _usage(os.getpid())[1], time.perf_counter()
+        call()
+        self.seconds += time.perf_counter() - begin
+        self.busy += _usage(os.getpid())[1] - busy
+        over.set()
+        watching.join()
 
-    def __exit__(self, *_: object) -> None:
-        self.seconds += _usage(os.getpid())[1]
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(2):
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(2):
             self.seen.append(_usage(os.getpid())[0])
 
-    def __str__(self) -> str:
+    @property
+    def memory(self) -> str:
         """The median of the second quarter of the time and that of the last."""
         quarter = max(1, len(self.seen) // 4)
         early, late = self.seen[quarter : 2 * quarter], self.seen[-quarter:]
@@ -194,50 +199,52 @@ def _usage(process: int) -> tuple[float, float]:
     return sum(size for size, _ in found), sum(seconds for _, seconds in found)
 
 
-def measure(calls: dict[str, Turn], rounds: int, notes: Path) -> None:
-    """``calls`` has the bare loop and the engines."""
+class Round(NamedTuple):
+    """Windows per second of both, their share, processor µs per window more than bare, memory."""
+
+    bare: float
+    rate: float
+    share: float
+    more: float
+    memory: str
+
+
+def compare(
+    engine: str, pool: ProcessPoolExecutor, model: Path, data: Path, output: Path, windows: int
+) -> Round:
+    """One round: the bare loop and the engine in turns."""
+    bare, own = Watched(), Watched()
+    with STARTS.get(engine, nullcontext)():
+        for job in range(JOBS):
+            bare(partial(run_bare, pool, model, windows // JOBS))
+            own(partial(run_engine, engine, model, data / str(job), output))
+    bare_rate, rate = (windows / each.seconds for each in (bare, own))
+    more = 1e6 * (own.busy - bare.busy) / windows
+    return Round(bare_rate, rate, rate / bare_rate, more, own.memory)
+
+
+def measure(engines: list[str], rounds: int, compare: Callable[[str], Round], notes: Path) -> None:
     done: dict[str, list[Any]] = json.loads(notes.read_text()) if notes.exists() else {}
-    engines = [name for name in calls if name != BARE]
-    for round in range(1, rounds + 1):
-        for name in engines:
-            for turn in (f"before {name}", name, f"after {name}"):
-                call, windows = calls.get(turn, calls[BARE])
-                _take_turn(f"round {round}, {turn}", name, call, windows, done, notes)
     rows = []
+    for place in range(1, rounds + 1):
+        for name in engines:
+            key = f"{name}, round {place}"
+            if key not in done:
+                done[key] = [*compare(name)]
+                with replacing(notes) as temporary:
+                    temporary.write_text(json.dumps(done, indent=1))
+                print(key, done[key], file=sys.stderr)
     for name in engines:
-        own = [done[f"round {round}, {name}"] for round in range(1, rounds + 1)]
-        beside = [
-            sum(done[f"round {round}, {when} {name}"][0] for when in ("before", "after")) / 2
-            for round in range(1, rounds + 1)
-        ]
-        rates, times, memory = zip(*own, strict=True)
-        shares = [rate / bare for rate, bare in zip(rates, beside, strict=True)]
-        row = [name, f"{median(rates):,.0f}", f"{median(beside):,.0f}", f"{median(shares):.3f}"]
-        row += [f"{min(shares):.3f} … {max(shares):.3f}", f"{median(times):.1f}", memory[-1]]
-        rows.append(row)
-    head = ["", "windows/s", "bare loop's", "share", "least … most", "processor µs per window"]
+        found = [Round(*done[f"{name}, round {place}"]) for place in range(1, rounds + 1)]
+        rows += [_show(f"{name}, round {place}", [each]) for place, each in enumerate(found, 1)]
+        rows.append(_show(f"{name}, median", found))
+    head = ["", "bare loop, windows/s", "engine, windows/s", "share", "processor µs more"]
     print(text_table([*head, "MB, early → late"], rows, numbers=True))
 
 
-def _take_turn(
-    turn: str,
-    name: str,
-    call: Callable[[], None],
-    windows: int,
-    done: dict[str, list[Any]],
-    notes: Path,
-) -> None:
-    if turn in done:
-        return
-    start = STARTS.get(name, nullcontext) if turn.endswith(f", {name}") else nullcontext
-    with start(), Watched() as watched:
-        begin = time.perf_counter()
-        call()
-        rate = windows / (time.perf_counter() - begin)
-    done[turn] = [rate, 1e6 * watched.seconds / windows, str(watched)]
-    with replacing(notes) as temporary:
-        temporary.write_text(json.dumps(done, indent=1))
-    print(f"{turn}: {rate:,.0f} windows/s, {done[turn][1]:.1f} µs", file=sys.stderr)
+def _show(name: str, rounds: list[Round]) -> list[str]:
+    bare, rate, share, more = (median(each) for each in [*zip(*rounds, strict=True)][:4])
+    return [name, f"{bare:,.0f}", f"{rate:,.0f}", f"{share:.3f}", f"{more:.1f}", rounds[-1].memory]
 
 
 class Stub:
@@ -289,13 +296,10 @@ def main() -> None:
         measure_stub(model, data, args.output / "stub", windows, args.rounds)
         return
     with ProcessPoolExecutor(WORKERS, mp_context=spawned) as pool:
-        few = windows // 4
-        calls: dict[str, Turn] = {BARE: (partial(run_bare, pool, model, few), few)}
-        for engine in args.engines:
-            run = partial(run_engine, engine, model, data, args.output / engine)
-            calls[engine] = (run, windows)
         run_bare(pool, model, 4 * BATCH)  # the processes are there, and the sessions were opened
-        measure(calls, args.rounds, args.output / f"{args.network}-{args.windows}.json")
+        options = {"model": model, "data": data, "output": args.output / "tables"}
+        turns = partial(compare, pool=pool, windows=windows, **options)
+        measure(args.engines, args.rounds, turns, args.output / f"{data.name}-{args.network}.json")
 
 
 if __name__ == "__main__":
