@@ -28,7 +28,7 @@ from onesigma.storage.opening import (
     open_network,
 )
 from onesigma.tables.files import column_names, read_rows
-from onesigma.tables.windows import Scaling, find_window, fit_to_model, read_samples, thin
+from onesigma.tables.windows import BATCH, Scaling, find_window, fit_to_model, read_samples, thin
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -188,8 +188,8 @@ def add_samples(parser: argparse.ArgumentParser, more: str = "", **settings: Any
     )
     add_file(parser, "data", what=what + more, metavar="DATA", **settings)
     group = add_cutting(parser)
-    count: Any = {"type": parse_count, "metavar": "N", "default": 64}
-    group.add_argument("--batch", **count, help="samples at a time; default 64")
+    count: Any = {"type": parse_count, "metavar": "N", "default": BATCH}
+    group.add_argument("--batch", **count, help=f"samples at a time; default {BATCH}")
 
 
 def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:

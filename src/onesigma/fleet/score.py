@@ -13,9 +13,9 @@ from onesigma.fleet.job import Job, Outcome
 from onesigma.fleet.page import summary_page
 from onesigma.fleet.places import FILE, Place, find_parts
 from onesigma.fleet.recordings import Layout
-from onesigma.fleet.scorer import BATCH, Scorer
+from onesigma.fleet.scorer import Scorer
 from onesigma.fleet.summary import Summary
-from onesigma.tables.windows import Scaling
+from onesigma.tables.windows import BATCH, Scaling
 
 
 @typed

@@ -20,11 +20,10 @@ from onesigma.runtime.model import Model, Prediction, open_bytes
 from onesigma.storage.opening import Predict, accept_any_batch
 from onesigma.tables.answers import Table, tabulate
 from onesigma.tables.files import Array
-from onesigma.tables.windows import fit_to_model, slide
+from onesigma.tables.windows import BATCH, fit_to_model, slide
 
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Words: TypeAlias = npt.NDArray[np.object_]
-BATCH = 64
 _DIGEST = 16  # hexadecimal digits of the file's SHA-256 that name a model
 
 

@@ -157,14 +157,14 @@ class Model:
 def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
     """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
     for x in inputs:
-        if np.isfinite(x.sum()):  # soon known, and nearly always
+        finite = np.isfinite(x)
+        if finite.all():
             continue
-        bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
-        if bad.any():
-            outputs = [np.array(value) for value in outputs]
-            for value in outputs:
-                rows = bad if len(bad) == len(value) else slice(None)
-                value[rows] = False if value.dtype == np.bool_ else np.nan
+        bad = ~finite.reshape(len(x), -1).all(1)
+        outputs = [np.array(value) for value in outputs]
+        for value in outputs:
+            rows = bad if len(bad) == len(value) else slice(None)
+            value[rows] = False if value.dtype == np.bool_ else np.nan
     return outputs
 
 

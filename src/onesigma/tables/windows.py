@@ -15,6 +15,8 @@ import numpy.typing as npt
 from onesigma.errors import DataError, InputError
 from onesigma.tables.files import Array, Columns, read_rows
 
+BATCH = 128  # samples that a network takes at a time
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -58,7 +60,7 @@ def read_samples(
     window: int | None = None,
     hop: int | None = None,
     columns: Columns = None,
-    batch: int = 64,
+    batch: int = BATCH,
     shape: Sequence[int] | None = None,
     scaling: Scaling | None = None,
     channels_last: bool = False,
