@@ -188,7 +188,8 @@ class Job:
             tables = self._answers(reader)
             first = next(tables, None) or self._nothing()  # now the reader knows all types
             schema = _to_arrow(pyarrow, self._nothing(), reader).schema
-            words = [field.name for field in schema if field.type == "string"]  # numbers differ
+            # Numbers all differ, so that a dictionary of them would be made in vain.
+            words = [field.name for field in schema if field.type == "string"]
             options = {"use_dictionary": words, "write_page_checksum": True}
             with parquet.ParquetWriter(sink, schema, **options) as writer:
                 for table in chain([first], tables):

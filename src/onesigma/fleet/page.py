@@ -15,7 +15,9 @@ _WIDTH, _HEIGHT = 180, 28
 _STYLE = """
 .cards { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)) }
 .card { color: var(--soft); font-size: .88rem; line-height: 1.35 }
-.card b { display: block; font-size: 1.9rem; line-height: 1.25; color: var(--ink) }
+.card b { display: block; font-size: 1.9rem; line-height: 1.25; color: var(--ink);
+  white-space: nowrap }
+@media (max-width: 30rem) { .card b { font-size: 1.45rem } }
 li { max-width: 60rem; margin: .3rem 0 }
 td svg { display: block; width: 180px } td.course { padding: .2rem .75rem }
 thead th:nth-child(2) { text-align: left }
