@@ -6,7 +6,9 @@ STAMP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# Python compiles what it imports; all of it takes longer than the download.
+# Python compiles what it imports; all of it takes longer than the download. Then it must keep what it
+# compiled, or every process would do so again.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(PIP) install --no-compile
 
 .PHONY: help setup engines demo test test-all fuzz damage check lock sbom advisories screenshots docs release clean
