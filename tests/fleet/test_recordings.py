@@ -134,6 +134,35 @@ def test_keys_from_folders(tmp_path):
     assert reader.key_types == {"session": pa.int64()}
 
 
+@pytest.mark.parametrize("key", ["watch", 17, True, 1.5, None, b"raw"], ids=str)
+def test_a_key_that_all_rows_share(key, tmp_path, monkeypatch):
+    """It is the same whether the file's statistics tell it or every row does."""
+    layout, read_columns = Layout(("a",), None, 1, ("k",)), []
+    usual = pq.ParquetFile.iter_batches
+
+    def noted(file, *args, columns, **options):
+        read_columns.append(columns)
+        return usual(file, *args, columns=columns, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
+    table, found = pa.table({"k": [key] * 5, "a": np.arange(5.0)}), []
+    for told in (True, False):
+        path = tmp_path / f"{told}.parquet"
+        pq.write_table(table, path, row_group_size=2, write_statistics=told)
+        found.append(read(layout, path)[0])
+    assert found[0] == found[1]
+    assert [len(own) for own in found[0].values()] == [5]
+    tells = isinstance(key, str) or type(key) is int
+    assert read_columns == [["a"] if tells else ["a", "k"], ["a", "k"]]
+
+
+def test_a_key_that_is_a_channel_too(tmp_path):
+    path = write(tmp_path / "a.parquet", a=[3, 3, 3])
+    assert read(Layout(("a",), None, 1, ("a",)), path)[0] == {
+        ("3",): [(i, [3.0]) for i in range(3)]
+    }
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [

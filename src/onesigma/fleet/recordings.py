@@ -146,6 +146,7 @@ class Reader:
         self._folders = dict(part.keys)
         self._written_keys = [name for name in layout.group_by if name not in self._folders]
         self.key_types: dict[str, Any] = dict.fromkeys(self._written_keys, "string")
+        self._of_all_rows: dict[str, str] = {}  # keys of the file that need not be read
         self._unit = UNITS[layout.unit]  # of time, in seconds
         self._room = np.empty((len(layout.columns), 0), np.float32)  # new memory takes time
 
@@ -161,6 +162,7 @@ class Reader:
         pyarrow, parquet = import_pyarrow()
         wanted = [*self.layout.columns, *self._written_keys]
         wanted += [self.layout.time] if self.layout.time else []
+        numbers = {*self.layout.columns, self.layout.time}
         for path in self.part.files:
             name = path.rpartition("/")[2]
             try:
@@ -171,7 +173,9 @@ class Reader:
                         page_checksum_verification=True,  # if its writer left any
                     )
                     self._check(pyarrow.types, file.schema_arrow, wanted, name)
-                    columns = list(dict.fromkeys(wanted))
+                    self._of_all_rows = _of_all_rows(file.metadata, self._written_keys)
+                    skipped = self._of_all_rows.keys() - numbers
+                    columns = [each for each in dict.fromkeys(wanted) if each not in skipped]
                     for batch in file.iter_batches(
                         ROWS_AT_ONCE, columns=columns, use_threads=False
                     ):
@@ -219,8 +223,9 @@ class Reader:
         self, pyarrow: Any, batch: Any
     ) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.intp] | None]]:
         """Each key with the places of its rows; None stands for all of them."""
+        names = [name for name in self._written_keys if name not in self._of_all_rows]
         codes, words = [], []
-        for name in self._written_keys:
+        for name in names:
             column = batch.column(name)
             if not pyarrow.types.is_dictionary(column.type):
                 column = column.dictionary_encode()
@@ -238,7 +243,7 @@ class Reader:
         for places in groups:
             first = 0 if places is None else places[0]
             own = [each[column[first]] for each, column in zip(words, codes, strict=True)]
-            found = dict(zip(self._written_keys, own, strict=True)) | self._folders
+            found = dict(zip(names, own, strict=True)) | self._of_all_rows | self._folders
             yield tuple(found[name] for name in self.layout.group_by), places
 
     def _times(self, pyarrow: Any, batch: Any, file: str) -> npt.NDArray[Any]:
@@ -279,6 +284,21 @@ class Reader:
         kept = min(begin, len(when) - 1)
         recording.skip = begin - kept
         recording.held = Rows([column[kept:].copy() for column in values], when[kept:].copy())
+
+
+def _of_all_rows(metadata: Any, names: Sequence[str]) -> dict[str, str]:
+    """Texts and whole numbers that are the same in all rows, as the file's statistics say."""
+    columns = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    found = {}
+    for name in columns.keys() & names:
+        seen = set[Any]()
+        for group in range(metadata.num_row_groups):
+            stats = metadata.row_group(group).column(columns[name]).statistics
+            known = stats is not None and stats.has_min_max and stats.has_null_count
+            seen |= {stats.min, stats.max} if known and not stats.null_count else {None}
+        if [type(value) for value in seen] in ([str], [int]):
+            found[name] = str(*seen)
+    return found
 
 
 def _is_number(types: Any, held: Any) -> bool:
