@@ -1,4 +1,5 @@
 import gc
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-# Two xdist workers on two cores: more threads per worker only get in each other's way.
+# Two xdist workers on two cores: more threads per worker only get in each other's way, most of all
+# those of the programs that tests start, which spin while they wait.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 # Whole files that take many seconds each: emulators, browsers, fuzzing, trainings, examples.

@@ -20,7 +20,7 @@ class Correlated(Uncertain):
     @property
     def var(self) -> Tensor:
         """The diagonal of the covariance."""
-        return self.covariance.diagonal(dim1=-2, dim2=-1)
+        return self.covariance.flatten(-2)[..., :: self.covariance.shape[-1] + 1]
 
     def scaled(self, factor: Tensor | float, mean: Tensor) -> Correlated:
         """``factor`` is one number, or one for each logit."""
