@@ -214,9 +214,10 @@ def test_worth_by_hand() -> None:
 
 
 def test_the_table_names_all_rivals() -> None:
-    row = dict.fromkeys(("flash", "ram"), 2000) | {"instructions": 3_000_000, "accuracy": 0.5}
-    row |= dict.fromkeys(("nll", "errors", "foreign"), 0.25)
-    text = mcu_rivals.show({"plain": row, "plain, int8": row, "MC-10": row | {"instructions": 9e6}})
+    worth = mcu_rivals.Worth(0.5, 0.25, 0.25, 0.25)
+    one, nine = (mcu_rivals.Cost(n * 1_000_000, 2000, 4000, None) for n in (3, 9))
+    every = {"plain": one, "plain, int8": one, "MC-10": nine}
+    text = mcu_rivals.show({name: (cost, worth) for name, cost in every.items()})
     lines = [line.split() for line in text.splitlines()[2:]]
-    assert lines[1][:5] == ["MC-10", "9.00", "3.00", "2", "2"]
+    assert lines[1][:5] == ["MC-10", "9.00", "3.00", "2", "4"]
     assert lines[2][:2] == ["plain,", "int8"]
