@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,6 +33,7 @@ from onesigma.exporters.int8 import quantise
 from onesigma.graph.split import cut, nodes_behind
 from onesigma.lab import c_verify as verify
 from onesigma.lab.bench import programs
+from onesigma.lab.bench.int8 import short_fit
 from onesigma.lab.bench.rival_modules import ExitEnsemble, Members, Surprise, folded, teach
 from onesigma.lab.bench.trained import CACHE, RECIPES, load_trained
 from onesigma.lab.datasets.noise import random_walk
@@ -219,16 +221,20 @@ def load_members(name: str, first: nn.Module, data: Splits, cache: Path) -> list
     return members
 
 
-def load_ours(name: str, network: nn.Module, data: Splits, cache: Path) -> onesigma.Converted:
-    """The first form that ``fit`` tries, of one row, learnt as long as usual; kept in the cache.
+def load_ours(
+    name: str, network: nn.Module, data: Splits, cache: Path, *, short: bool
+) -> onesigma.Converted:
+    """The first form that ``fit`` tries, of one row; kept in the cache.
 
     Whatever it is worth: on DS-CNN ``fit`` would go on to several rows, at several times the cost.
+    ``short`` learns for a minute only, which changes no cost.
     """
-    path = cache / f"{name}-rivals-fit.safetensors"
+    path = cache / f"{name}-rivals-{'short-' * short}fit.safetensors"
     if not path.is_file():
         generator = torch.Generator().manual_seed(0)
         some = [each.some(FIT // 2, generator) for each in (data.train, data.validation)]
-        onesigma.save(onesigma.fit(network, torch.cat(some), worth=1, seed=0), path)
+        fitted = short_fit if short else partial(onesigma.fit, worth=1, seed=0)
+        onesigma.save(fitted(network, torch.cat(some)), path)
     return onesigma.load(path)
 
 
@@ -260,11 +266,11 @@ def write_files(
     return files | eight
 
 
-def compare(name: str, root: Path | None, cache: Path) -> Rows:
+def compare(name: str, root: Path | None, cache: Path, *, short: bool) -> Rows:
     """All rivals on one network."""
     network, data = load_trained(name, root, cache)
     members = [folded(each) for each in load_members(name, network, data, cache)]  # type: ignore[arg-type]
-    ours, test = load_ours(name, network, data, cache), data.test
+    ours, test = load_ours(name, network, data, cache, short=short), data.test
     strange = random_walk(FOREIGN, test.inputs.shape[1:])
     rows: Rows = {}
     with TemporaryDirectory() as temporary:
@@ -302,6 +308,7 @@ def main() -> int:
     parser.add_argument("--data-root", type=Path, help="folder of the prepared datasets")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of trained weights")
     parser.add_argument("--networks", nargs="+", default=list(EXITS), choices=EXITS)
+    parser.add_argument("--short", action="store_true", help="fit ours in a minute")
     parser.add_argument("--output", type=Path, help="write JSON here too")
     options = parser.parse_args()
     missing = verify.TARGETS["cortex-m4"].missing
@@ -311,7 +318,7 @@ def main() -> int:
     torch.set_num_threads(1)
     result = {}
     for name in options.networks:
-        rows = compare(name, options.data_root, options.cache)
+        rows = compare(name, options.data_root, options.cache, short=options.short)
         print(f"{name}\n{show(rows)}\n", flush=True)
         result[name] = {label: asdict(c) | asdict(w) for label, (c, w) in rows.items()}
         if options.output:
