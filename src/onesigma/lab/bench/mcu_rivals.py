@@ -17,7 +17,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -278,6 +278,8 @@ def compare(name: str, root: Path | None, cache: Path, *, short: bool) -> Rows:
         files = write_files(members, ours, data, (EXITS[name], TAPS[name]), folder)
         for label, file in files.items():
             cost = cost_of_file(file, test.inputs, folder / "c")
+            if label.startswith(ENSEMBLE):  # one after the other, its members need the RAM of one
+                cost = replace(cost, ram=rows[label.replace(ENSEMBLE, PLAIN)][0].ram)
             known, far = (said_by_file(file, x) for x in (test.inputs, strange))
             rows[label] = cost, worth_of(known, test.labels, far)
         for count, cost in cost_of_passes(members[0], test.inputs, folder).items():
