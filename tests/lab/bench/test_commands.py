@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 NAMES = (
-    *("benchmarks_page", "fidelity", "foreign", "microcontroller", "noise_picture"),
+    *("benchmarks_page", "fidelity", "foreign", "mcu_rivals", "microcontroller", "noise_picture"),
     *("overhead", "peers.__main__", "peers.measure", "trained"),
 )
 

@@ -59,13 +59,13 @@ def one_pass(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> 
 
 def plain(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> Program:
     """The original as it is deployed: network and softmax, no entropies."""
-    return _trace(_Plain(converted.source, class_dim_of(converted)), examples, path)
+    return trace(_Plain(converted.source, class_dim_of(converted)), examples, path)
 
 
 def one_mask(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> Program:
     """One pass of Monte Carlo: the logits under one draw of masks."""
     stochastic = with_dropout_on(converted.source, converted.settings.dropout)
-    return _program(stochastic, examples, path)
+    return program(stochastic, examples, path)
 
 
 def all_masks(
@@ -73,7 +73,7 @@ def all_masks(
 ) -> Program:
     """Monte Carlo as one large batch: every input ``passes`` times, then the summary."""
     stochastic = with_dropout_on(converted.source, converted.settings.dropout)
-    return _trace(_Repeated(stochastic, passes, class_dim_of(converted)), examples, path)
+    return trace(_Repeated(stochastic, passes, class_dim_of(converted)), examples, path)
 
 
 def member(converted: Converted, examples: tuple[Tensor, ...], seed: int, path: Path) -> Program:
@@ -84,13 +84,13 @@ def member(converted: Converted, examples: tuple[Tensor, ...], seed: int, path: 
         for weight in network.parameters():
             order = torch.randperm(weight.numel(), generator=generator)
             weight.copy_(weight.flatten()[order].view_as(weight))
-    return _program(network, examples, path)
+    return program(network, examples, path)
 
 
 def moments_and_softmax(network: nn.Module, examples: tuple[Tensor, ...], path: Path) -> Program:
     """ApDeepSense: the moments of a fully connected network, and one softmax of the means."""
     moments = convert(network, examples, task="regression")
-    return _trace(_OneSoftmax(moments.network), examples, path)
+    return trace(_OneSoftmax(moments.network), examples, path)
 
 
 def class_dim_of(converted: Converted) -> int | None:
@@ -146,15 +146,16 @@ class _OneSoftmax(nn.Module):
         return mean, var, mean.softmax(1)
 
 
-def _trace(module: nn.Module, examples: tuple[Tensor, ...], path: Path) -> Program:
-    return _program(_graph(module, examples), examples, path)
+def trace(module: nn.Module, examples: tuple[Tensor, ...], path: Path) -> Program:
+    """Any module that returns a tuple of tensors."""
+    return program(graph_of(module, examples), examples, path)
 
 
-def _program(graph: fx.GraphModule, examples: tuple[Tensor, ...], path: Path) -> Program:
+def program(graph: fx.GraphModule, examples: tuple[Tensor, ...], path: Path) -> Program:
     return Program(path, graph, partial(_write, graph, examples))
 
 
-def _graph(module: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
+def graph_of(module: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
     return capture.plain_module(capture.export(module, examples, dynamic=True))
 
 
