@@ -72,12 +72,12 @@ class RowsOfInstants(nn.Module):
 
 
 NETWORKS = {
-    "rows of instants": RowsOfInstants(),
-    "ends in dropout": nn.Sequential(
+    "rows of instants": RowsOfInstants,
+    "ends in dropout": lambda: nn.Sequential(
         *(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 16), nn.ReLU()),
         *(nn.Dropout(0.5), nn.Linear(16, 3)),
     ),
-    "does not": nn.Sequential(
+    "does not": lambda: nn.Sequential(
         *(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 16), nn.ReLU()),
         *(nn.AlphaDropout(0.2), nn.Linear(16, 3)),
     ),
@@ -88,7 +88,7 @@ NETWORKS = {
 def test_they_say_what_independent_passes_say(name):
     """Mean and variance without bias, against the user's own network; with fewer passes as well."""
     torch.manual_seed(2)
-    model = NETWORKS[name].eval()
+    model = NETWORKS[name]().eval()
     network = original(model, (X[:4],), "classification", None)
     asked = Teacher(network, (X[:4],), all_noise_found=True)
     truth = asked.teach((X,), 4000, 0, silent)
