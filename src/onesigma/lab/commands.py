@@ -30,6 +30,7 @@ def _add_demo_options(parser: argparse.ArgumentParser) -> None:
 def _run_demo(args: argparse.Namespace) -> None:
     from onesigma.lab import checkpoint
     from onesigma.lab.demo import figures
+    from onesigma.lab.timing import torch_threads
     from onesigma.pages.report.write import write
     from onesigma.storage.model_file import save
 
@@ -40,11 +41,13 @@ def _run_demo(args: argparse.Namespace) -> None:
         trained = checkpoint.load()
     if not args.quiet:
         print("fit asks Monte Carlo of the network, and learns what it says", file=sys.stderr)
-    result, found, cost = figures.run(
-        trained.network,
-        quick=args.quick,
-        progress=lambda steps: command.show_progress(steps, "fit"),
-    )
+    # Two are no faster for a network this small; on a busy machine they wait for each other.
+    with torch_threads(1):
+        result, found, cost = figures.run(
+            trained.network,
+            quick=args.quick,
+            progress=lambda steps: command.show_progress(steps, "fit"),
+        )
     made = [args.output / f"demo.{kind}" for kind in ("html", "png", "safetensors")]
     write(found, made[0], cost=cost, command="onesigma demo")
     figures.draw(result, made[1])
