@@ -214,21 +214,6 @@ def test_an_error_of_ours_costs_one_part(model, data, tmp_path, monkeypatch):
     assert len(stamps(tmp_path / "out")) == 5
 
 
-def test_the_interpreter_is_left_as_it_was(model, data, tmp_path, monkeypatch):
-    """Threads hand Python's lock over sooner while they score, also if somebody stops them."""
-    usual = sys.getswitchinterval()
-    within = []
-
-    def stop(self, part):
-        within.append(sys.getswitchinterval())
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(job_module.Job, "run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        score(model, data, tmp_path, group_by=["device"], time="t")
-    assert max(within) < usual == sys.getswitchinterval()
-
-
 def test_to_and_from_a_url(model, data, tmp_path):
     score(model, data, tmp_path / "here", **OPTIONS)
     (tmp_path / "there").mkdir()

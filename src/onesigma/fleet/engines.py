@@ -16,14 +16,10 @@ from onesigma.fleet.places import Part
 from onesigma.tables.arrow import import_pyarrow
 
 Run: TypeAlias = Callable[[Job, Sequence[Part], int], Iterator[Outcome]]
-_LOCK_HELD = 5e-5  # seconds
 
 
 def run_here(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
     """Threads: the runtime and pyarrow compute outside of Python's lock."""
-    usual = sys.getswitchinterval()
-    # An answer waits for the lock as long as another thread may keep it: by default, 5 ms.
-    sys.setswitchinterval(_LOCK_HELD)
     with ThreadPoolExecutor(workers) as pool:
         waiting = [pool.submit(job.run, part) for part in parts]
         try:
@@ -31,7 +27,6 @@ def run_here(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]
                 yield done.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            sys.setswitchinterval(usual)
 
 
 def _run(job: Job, part: Part) -> Outcome:
