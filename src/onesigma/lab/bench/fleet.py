@@ -7,11 +7,11 @@ A network of six channels with dropout before its last layer and a guard (random
 time counts). The recordings are made up: windows of 128 rows, every 64 rows, one device in each
 file. The bare loop is ONNX Runtime with one thread in each of two processes, on windows that lie in
 memory; it reads nothing and keeps nothing. Each engine reads Parquet, cuts windows, answers, tests
-for drift and writes Parquet. A machine's speed drifts, so the two take turns: the windows are cut
-into eight jobs, before each of which the bare loop answers as many. What counts is the bare loop's
-time as a share of the engine's. Ray and Spark are started before the clock is, their workers are
-not. Memory and processor time are those of all processes of this program. Every round is noted in
-the output folder: after an interruption, the same command goes on.
+for drift and writes Parquet, all of it in one job. A machine's speed drifts, so the two take turns:
+one is stopped for two seconds while the other runs, and each has a clock of its own. What counts is
+the engine's windows per second as a share of the bare loop's. Ray and Spark are started before the
+clock is, workers are not. Memory is that of all processes of an engine. Every round is noted in the
+output folder: after an interruption, the same command goes on.
 
 With ``--stub`` the network is left out: the processor time that is left, on one thread.
 """
@@ -22,15 +22,16 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ from onesigma.text_table import text_table
 
 CHANNELS = tuple(f"c{k}" for k in range(6))
 WINDOW, HOP, RATE = 128, 64, 50.0
-WORKERS, FILES, JOBS = 2, 16, 8
+WORKERS, FILES, SLICE = 2, 16, 2.0
 NETWORKS: dict[str, tuple[str, dict[str, int]]] = {
     "tcn": ("tcn", {}),
     "ecg_resnet": ("ecg_resnet", {}),
@@ -56,7 +57,7 @@ NETWORKS: dict[str, tuple[str, dict[str, int]]] = {
 }
 
 
-def signal(rng: np.random.Generator, rows: int) -> Array:
+def signal_of(rng: np.random.Generator, rows: int) -> Array:
     """(6, rows): movements of changing speed, and noise."""
     speed = np.repeat(rng.uniform(0.1, 0.6, rows // WINDOW + 1), WINDOW)[:rows].cumsum()
     waves = np.sin(speed * np.linspace(0.6, 1.4, 6)[:, None] + rng.uniform(0, 6, (6, 1)))
@@ -79,7 +80,7 @@ def export_model(path: Path, network: str) -> None:
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
     model = nn.Sequential(*layers, nn.Dropout(0.3), last).eval()
-    rows = signal(np.random.default_rng(0), 800 * WINDOW)
+    rows = signal_of(np.random.default_rng(0), 800 * WINDOW)
     known = torch.from_numpy(rows.reshape(6, 800, WINDOW).swapaxes(0, 1).copy())
     made = onesigma.convert(model, known[:2])
     limit = float(made(known).entropy.detach().quantile(0.8))
@@ -95,30 +96,25 @@ def write_recordings(folder: Path, windows: int) -> int:
     rows = (each - 1) * HOP + WINDOW
     when = np.datetime64("2026-01-01", "us") + np.arange(rows) * np.timedelta64(20_000, "us")
     for i in range(FILES):
-        path = folder / str(i % JOBS) / f"{i:02}.parquet"
+        path = folder / f"{i:02}.parquet"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            values = signal(np.random.default_rng(i), rows)
+            values = signal_of(np.random.default_rng(i), rows)
             columns: dict[str, Any] = dict(zip(CHANNELS, values, strict=True))
             device = pyarrow.array([f"device {i}"]).take(pyarrow.array(np.zeros(rows, np.int8)))
             parquet.write_table(pyarrow.table({"device": device, "t": when} | columns), path)
     return each * FILES
 
 
-def loop(model: Path, windows: int) -> None:
-    """In a process of its own."""
+def loop(model: Path, done: Any) -> None:
+    """In a process of its own, without an end; counts the windows."""
     session = runtime.load(model, threads=1)._session
-    x = signal(np.random.default_rng(1), 512 * WINDOW).reshape(6, 512, WINDOW).swapaxes(0, 1).copy()
+    x = signal_of(np.random.default_rng(1), 512 * WINDOW)
+    x = x.reshape(6, 512, WINDOW).swapaxes(0, 1).copy()
     name, start = session.get_inputs()[0].name, 0
-    for _ in range(windows // BATCH):
+    while True:
         session.run(None, {name: x[start : start + BATCH]})
         start = (start + BATCH) % 512
-
-
-def run_bare(pool: ProcessPoolExecutor, model: Path, windows: int) -> None:
-    done = [pool.submit(loop, model, windows // WORKERS) for _ in range(WORKERS)]
-    for each in done:
-        each.result()
+        done.value += BATCH
 
 
 def run_engine(engine: str, model: Path, data: Path, output: Path, workers: int = WORKERS) -> None:
@@ -148,33 +144,36 @@ def spark() -> Iterator[None]:
 STARTS: dict[str, Callable[[], AbstractContextManager[None]]] = {"ray": ray, "spark": spark}
 
 
-class Watched:
-    """What this process and those it started take while they are watched, in all turns together.
+def run_when_told(engine: str, ready: Any, go: Any, model: Path, data: Path, output: Path) -> None:
+    """In a process of its own: what an engine needs is started, then it waits."""
+    with STARTS.get(engine, nullcontext)():
+        ready.set()
+        go.wait()
+        run_engine(engine, model, data, output)
+
+
+class Runners:
+    """Processes and those that they start, which run for a while and are stopped again.
 
     Attributes:
-        seconds: by the clock.
-        busy: seconds of the processor.
-        seen: megabytes, every two seconds.
+        seconds: by the clock, while they run.
+        seen: megabytes, each time that they are stopped.
     """
 
-    def __init__(self) -> None:
-        self.seconds = self.busy = 0.0
-        self.seen: list[float] = []
+    def __init__(self, processes: Sequence[Any]) -> None:
+        self.processes, self.seconds, self.seen = processes, 0.0, list[float]()
 
-    def __call__(self, call: Callable[[], None]) -> None:
-        over = threading.Event()
-        watching = threading.Thread(target=self._watch, args=[over], daemon=True)
-        watching.start()
-        busy, begin = _usage(os.getpid())[1], time.perf_counter()
-        call()
+    def run(self, seconds: float) -> None:
+        """For so long, or until the first of them ends."""
+        self.tell(signal.SIGCONT)
+        begin = time.perf_counter()
+        wait([each.sentinel for each in self.processes], seconds)
         self.seconds += time.perf_counter() - begin
-        self.busy += _usage(os.getpid())[1] - busy
-        over.set()
-        watching.join()
+        self.seen.append(self.tell(signal.SIGSTOP))
 
-    def _watch(self, over: threading.Event) -> None:
-        while not over.wait(2):
-            self.seen.append(_usage(os.getpid())[0])
+    def tell(self, what: signal.Signals) -> float:
+        """Send a signal to all; returns their megabytes."""
+        return sum(_tell(each.pid, what) for each in self.processes if each.is_alive())
 
     @property
     def memory(self) -> str:
@@ -184,23 +183,22 @@ class Watched:
         return f"{median(early):.0f} → {median(late):.0f}" if early else ""
 
 
-def _usage(process: int) -> tuple[float, float]:
-    """MB of its own and of its children, without those that it may share; processor seconds."""
+def _tell(process: int, what: signal.Signals) -> float:
+    """To it and to its children; returns MB, without those that they may share."""
     folder = Path(f"/proc/{process}")
     try:
+        os.kill(process, what)
         _, resident, shared, *_ = (folder / "statm").read_text().split()
-        ticks = (folder / "stat").read_text().rpartition(")")[2].split()[11:15]  # its dead, too
         tasks = (folder / "task").iterdir()
         children = [int(c) for task in tasks for c in (task / "children").read_text().split()]
     except (OSError, ValueError):
-        return 0, 0  # it ended
+        return 0  # it ended
     own = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    found = [(own, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")), *map(_usage, children)]
-    return sum(size for size, _ in found), sum(seconds for _, seconds in found)
+    return own + sum(_tell(child, what) for child in children)
 
 
 class Round(NamedTuple):
-    """Windows per second of both, their share, processor µs per window more than bare, memory."""
+    """Windows per second of both, the share, µs of a core per window more than bare, memory."""
 
     bare: float
     rate: float
@@ -209,18 +207,33 @@ class Round(NamedTuple):
     memory: str
 
 
-def compare(
-    engine: str, pool: ProcessPoolExecutor, model: Path, data: Path, output: Path, windows: int
-) -> Round:
+def compare(engine: str, model: Path, data: Path, output: Path, windows: int) -> Round:
     """One round: the bare loop and the engine in turns."""
-    bare, own = Watched(), Watched()
-    with STARTS.get(engine, nullcontext)():
-        for job in range(JOBS):
-            bare(partial(run_bare, pool, model, windows // JOBS))
-            own(partial(run_engine, engine, model, data / str(job), output))
-    bare_rate, rate = (windows / each.seconds for each in (bare, own))
-    more = 1e6 * (own.busy - bare.busy) / windows
-    return Round(bare_rate, rate, rate / bare_rate, more, own.memory)
+    spawned = get_context("spawn")
+    ready, go = spawned.Event(), spawned.Event()
+    counts = [spawned.Value("q", 0, lock=False) for _ in range(WORKERS)]
+    bare = Runners([spawned.Process(target=loop, args=(model, count)) for count in counts])
+    arguments = (engine, ready, go, model, data, output)
+    own = Runners([spawned.Process(target=run_when_told, args=arguments)])
+    try:
+        for process in (*bare.processes, *own.processes):
+            process.start()
+        while not (ready.is_set() and all(count.value for count in counts)):
+            time.sleep(0.1)
+        bare.tell(signal.SIGSTOP)
+        before = sum(count.value for count in counts)
+        go.set()
+        while own.processes[0].is_alive():
+            own.run(SLICE)
+            bare.run(SLICE)
+        if own.processes[0].exitcode:
+            raise SystemExit(f"{engine} failed.")
+    finally:
+        for runners in (bare, own):
+            runners.tell(signal.SIGKILL)
+    rates = (sum(count.value for count in counts) - before) / bare.seconds, windows / own.seconds
+    more = 1e6 * WORKERS * (1 / rates[1] - 1 / rates[0])
+    return Round(*rates, rates[1] / rates[0], more, own.memory)
 
 
 def measure(engines: list[str], rounds: int, compare: Callable[[str], Round], notes: Path) -> None:
@@ -238,7 +251,7 @@ def measure(engines: list[str], rounds: int, compare: Callable[[str], Round], no
         found = [Round(*done[f"{name}, round {place}"]) for place in range(1, rounds + 1)]
         rows += [_show(f"{name}, round {place}", [each]) for place, each in enumerate(found, 1)]
         rows.append(_show(f"{name}, median", found))
-    head = ["", "bare loop, windows/s", "engine, windows/s", "share", "processor µs more"]
+    head = ["", "bare loop, windows/s", "engine, windows/s", "share", "µs more"]
     print(text_table([*head, "MB, early → late"], rows, numbers=True))
 
 
@@ -287,19 +300,15 @@ def main() -> None:
     args = parser.parse_args()
     model, data = args.output / f"{args.network}.onnx", args.output / f"data-{args.windows}"
     data.mkdir(parents=True, exist_ok=True)
-    spawned = get_context("spawn")
     if not model.exists():
-        with ProcessPoolExecutor(1, mp_context=spawned) as apart:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
             apart.submit(export_model, model, args.network).result()
     windows = write_recordings(data, args.windows)
     if args.stub:
         measure_stub(model, data, args.output / "stub", windows, args.rounds)
         return
-    with ProcessPoolExecutor(WORKERS, mp_context=spawned) as pool:
-        run_bare(pool, model, 4 * BATCH)  # the processes are there, and the sessions were opened
-        options = {"model": model, "data": data, "output": args.output / "tables"}
-        turns = partial(compare, pool=pool, windows=windows, **options)
-        measure(args.engines, args.rounds, turns, args.output / f"{data.name}-{args.network}.json")
+    turns = partial(compare, model=model, data=data, output=args.output / "tables", windows=windows)
+    measure(args.engines, args.rounds, turns, args.output / f"{data.name}-{args.network}.json")
 
 
 if __name__ == "__main__":
