@@ -1,8 +1,7 @@
-"""Every engine gives the tables that one process gives, also when a worker is killed."""
+"""Ray and Spark on two cores give the tables that threads give, also when a worker is killed."""
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ import pytest
 from fleet_files import CHANNELS, WINDOW, table, write_fleet
 
 from onesigma import fleet
-from onesigma.fleet.engines import ENGINES
+from onesigma.fleet.engines import run_on_ray
 from onesigma.fleet.job import Outcome
 from onesigma.fleet.places import Part
 
@@ -33,17 +32,12 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def here(model, data, tmp_path_factory) -> pa.Table:
     out = tmp_path_factory.mktemp("here")
-    fleet.score(model, data, out / "out", **OPTIONS | {"workers": 1})
+    fleet.score(model, data, out / "out", **OPTIONS)
     return answers(out / "out")
 
 
 def answers(folder: Path) -> pa.Table:
     return ds.dataset(folder, partitioning="hive").to_table()
-
-
-@pytest.fixture(scope="module")
-def local() -> None:
-    pytest.importorskip("loky")
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +89,12 @@ def spark_workers() -> list[int]:
     return sorted(processes("pyspark.daemon"), reverse=True)[:1]
 
 
-FIND = {
-    "local": lambda: processes("loky.backend.popen_loky"),
-    "ray": lambda: processes("ray::_run"),
-    "spark": spark_workers,
-}
-
-
-@pytest.mark.parametrize("engine", FIND)
+@pytest.mark.parametrize("engine", ["ray", "spark"])
 def test_the_same_tables_with_a_killed_worker(engine, request, model, data, here, tmp_path):
     request.getfixturevalue(engine)
+    find = {"ray": lambda: processes("ray::_run"), "spark": spark_workers}[engine]
     out, killed = tmp_path / "out", []
-    killer = threading.Thread(target=kill_one, args=(FIND[engine], out, killed))
+    killer = threading.Thread(target=kill_one, args=(find, out, killed))
     killer.start()
     summary = fleet.score(model, data, out, engine=engine, **OPTIONS)
     killer.join()
@@ -118,12 +106,7 @@ def test_the_same_tables_with_a_killed_worker(engine, request, model, data, here
     assert again.skipped == PARTS
 
 
-@pytest.mark.parametrize(
-    ("engine", "error"), [("local", "TerminatedWorkerError"), ("ray", "WorkerCrashedError")]
-)
-def test_a_part_that_kills_its_workers_is_named(engine, error, request):
-    request.getfixturevalue(engine)
-
+def test_a_part_that_kills_its_workers_is_named(ray):
     class Deadly:
         def run(self, part: Part) -> Outcome:
             if part.name == "bad":
@@ -131,21 +114,9 @@ def test_a_part_that_kills_its_workers_is_named(engine, error, request):
             return Outcome(part.name)
 
     parts = [Part(name, (), (), ()) for name in ("a", "bad", "c", "d")]
-    found = {each.part: each.error for each in ENGINES[engine](Deadly(), parts, 2)}
-    assert found.pop("bad").startswith(error)
+    found = {each.part: each.error for each in run_on_ray(Deadly(), parts, 2)}
+    assert found.pop("bad").startswith("WorkerCrashedError")
     assert found == {"a": "", "c": "", "d": ""}
-
-
-def test_a_script_without_a_guard(local, model, data, tmp_path):
-    """Processes must not run the script that starts them."""
-    script = tmp_path / "script.py"
-    arguments = f"{str(model)!r}, {str(data)!r}, {str(tmp_path / 'out')!r}"
-    script.write_text(
-        "from onesigma import fleet\n"
-        f"print(fleet.score({arguments}, group_by=['device'], time='t', workers=2).parts)\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{PARTS}\n"), done.stderr
 
 
 def windows() -> np.ndarray:

@@ -209,7 +209,7 @@ def test_an_error_of_ours_costs_one_part(model, data, tmp_path, monkeypatch):
         return whole(self, part)
 
     monkeypatch.setattr(job_module.Job, "_score", score_most)
-    summary = score(model, data, tmp_path / "out", **OPTIONS | {"workers": 1})
+    summary = score(model, data, tmp_path / "out", **OPTIONS)
     assert summary.failed == {"day=1/part.parquet": "ZeroDivisionError: no idea"}
     assert len(stamps(tmp_path / "out")) == 5
 

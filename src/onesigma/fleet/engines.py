@@ -1,12 +1,11 @@
-"""Who runs the parts: processes here, Ray, or Spark. Every one does the same to each part."""
+"""Who runs the parts: threads here, Ray, or Spark. Every one does the same to each part."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
 from itertools import islice
 from typing import Any, TypeAlias
@@ -17,43 +16,17 @@ from onesigma.fleet.places import Part
 from onesigma.tables.arrow import import_pyarrow
 
 Run: TypeAlias = Callable[[Job, Sequence[Part], int], Iterator[Outcome]]
-_DEATHS = 4  # of processes, after which a part is given up, as Ray and Spark do
 
 
 def run_here(job: Job, parts: Sequence[Part], workers: int) -> Iterator[Outcome]:
-    """Processes, because threads wait for each other's Python. A single part needs none.
-
-    loky's processes do not import the program that calls: it may be a script without a guard.
-    """
-    workers = min(workers, len(parts))
-    if workers < 2:
-        yield from map(job.run, parts)
-        return
-    loky, rest, deaths = _import_loky(), [*reversed(parts)], Counter[str]()
-    waiting: dict[Any, Part] = {}
-    while rest or waiting:
-        # All that wait are lost with a process that dies, so that no more wait than are at work.
-        pool = loky.get_reusable_executor(workers)
-        while rest and len(waiting) < workers:
-            part = rest.pop()
-            waiting[pool.submit(_run, job, part)] = part
-        for done in wait(waiting, return_when=FIRST_COMPLETED).done:
-            part = waiting.pop(done)
-            try:
+    """Threads: the runtime and pyarrow compute outside of Python's lock."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(job.run, part) for part in parts]
+        try:
+            for done in as_completed(waiting):
                 yield done.result()
-            except loky.BrokenProcessPool as error:
-                deaths[part.name] += 1
-                if deaths[part.name] < _DEATHS:
-                    rest.append(part)
-                else:
-                    yield Outcome(part.name, error=f"{type(error).__name__}: {error}")
-
-
-def _import_loky() -> Any:
-    try:
-        return import_module("loky")
-    except ModuleNotFoundError as error:
-        raise PackageError(f"Processes need loky: {install('predict')}") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _run(job: Job, part: Part) -> Outcome:

@@ -30,8 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
-from multiprocessing.connection import wait
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -106,12 +105,13 @@ def write_recordings(folder: Path, windows: int) -> int:
 
 
 def loop(model: Path, done: Any) -> None:
-    """In a process of its own, without an end; counts the windows."""
+    """In a process of its own, as long as the one that started it; counts the windows."""
     session = runtime.load(model, threads=1)._session
     x = signal_of(np.random.default_rng(1), 512 * WINDOW)
     x = x.reshape(6, 512, WINDOW).swapaxes(0, 1).copy()
     name, start = session.get_inputs()[0].name, 0
-    while True:
+    parent = parent_process()
+    while parent is not None and parent.is_alive():
         session.run(None, {name: x[start : start + BATCH]})
         start = (start + BATCH) % 512
         done.value += BATCH
@@ -144,12 +144,15 @@ def spark() -> Iterator[None]:
 STARTS: dict[str, Callable[[], AbstractContextManager[None]]] = {"ray": ray, "spark": spark}
 
 
-def run_when_told(engine: str, ready: Any, go: Any, model: Path, data: Path, output: Path) -> None:
+def run_when_told(
+    engine: str, ready: Any, go: Any, done: Any, model: Path, data: Path, output: Path
+) -> None:
     """In a process of its own: what an engine needs is started, then it waits."""
     with STARTS.get(engine, nullcontext)():
         ready.set()
         go.wait()
         run_engine(engine, model, data, output)
+        done.set()
 
 
 class Runners:
@@ -163,11 +166,11 @@ class Runners:
     def __init__(self, processes: Sequence[Any]) -> None:
         self.processes, self.seconds, self.seen = processes, 0.0, list[float]()
 
-    def run(self, seconds: float) -> None:
-        """For so long, or until the first of them ends."""
+    def run(self, wait: Callable[[float], Any]) -> None:
+        """For two seconds, if ``wait`` does not return before."""
         self.tell(signal.SIGCONT)
         begin = time.perf_counter()
-        wait([each.sentinel for each in self.processes], seconds)
+        wait(SLICE)
         self.seconds += time.perf_counter() - begin
         self.seen.append(self.tell(signal.SIGSTOP))
 
@@ -187,10 +190,10 @@ def _tell(process: int, what: signal.Signals) -> float:
     """To it and to its children; returns MB, without those that they may share."""
     folder = Path(f"/proc/{process}")
     try:
-        os.kill(process, what)
         _, resident, shared, *_ = (folder / "statm").read_text().split()
         tasks = (folder / "task").iterdir()
         children = [int(c) for task in tasks for c in (task / "children").read_text().split()]
+        os.kill(process, what)  # last: who is killed has no children to be found
     except (OSError, ValueError):
         return 0  # it ended
     own = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -210,23 +213,24 @@ class Round(NamedTuple):
 def compare(engine: str, model: Path, data: Path, output: Path, windows: int) -> Round:
     """One round: the bare loop and the engine in turns."""
     spawned = get_context("spawn")
-    ready, go = spawned.Event(), spawned.Event()
+    ready, go, done = (spawned.Event() for _ in range(3))
     counts = [spawned.Value("q", 0, lock=False) for _ in range(WORKERS)]
     bare = Runners([spawned.Process(target=loop, args=(model, count)) for count in counts])
-    arguments = (engine, ready, go, model, data, output)
+    arguments = (engine, ready, go, done, model, data, output)
     own = Runners([spawned.Process(target=run_when_told, args=arguments)])
     try:
         for process in (*bare.processes, *own.processes):
             process.start()
-        while not (ready.is_set() and all(count.value for count in counts)):
+        ready.wait(120)
+        while not all(count.value for count in counts):
             time.sleep(0.1)
         bare.tell(signal.SIGSTOP)
         before = sum(count.value for count in counts)
         go.set()
-        while own.processes[0].is_alive():
-            own.run(SLICE)
-            bare.run(SLICE)
-        if own.processes[0].exitcode:
+        while not done.is_set() and own.processes[0].is_alive():
+            own.run(done.wait)
+            bare.run(time.sleep)
+        if not done.is_set():
             raise SystemExit(f"{engine} failed.")
     finally:
         for runners in (bare, own):
