@@ -15,6 +15,7 @@ from torch import nn
 import onesigma
 from onesigma import FileError, InputError, ModelError, PackageError, runtime
 from onesigma.answer import Answer
+from onesigma.calibration.guarding import with_guard
 from onesigma.decide.threshold import AbstainRule
 from onesigma.runtime.model import FORMAT, is_exported, seal
 
@@ -95,13 +96,17 @@ def test_wrong_inputs(path, inputs, message):
         runtime.load(path)(*inputs)
 
 
+@pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_not_finite_is_not_answered(bad, tmp_path):
+def test_a_row_that_is_not_finite_is_not_answered(bad, guarded, tmp_path):
     """ReLU makes 0 of minus infinity: without a check the answer would look like any other."""
     network = nn.Sequential(nn.ReLU(), nn.Dropout(0.4), nn.Flatten(), nn.Linear(10, 3)).eval()
     rule = AbstainRule("entropy", np.inf, 0.05, None, 100, 1.0, 0.0)
     model = onesigma.convert(network, X).with_abstain(rule)
-    answers = runtime.load(onesigma.export(model, tmp_path / "m.onnx").path)
+    if guarded:
+        known = torch.randn(200, *X.shape[1:], generator=torch.Generator().manual_seed(0))
+        model = with_guard(model, (torch.cat([known, X]),))
+    answers = runtime.load(onesigma.export(model, tmp_path / "m.onnx", example_input=X).path)
     x, good = X.numpy().copy(), answers(X.numpy())
     x[2, 4, 1] = bad
     answer = answers(x)

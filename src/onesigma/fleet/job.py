@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onesigma.answer import BROKEN, UNFAMILIAR
 from onesigma.decide.monitor import Monitor
@@ -27,6 +26,7 @@ from onesigma.tables.answers import Table
 from onesigma.tables.arrow import import_pyarrow, to_arrow
 from onesigma.tables.files import Array
 from onesigma.tables.windows import Scaling, rebatch, to_samples
+from onesigma.tables.words import Words
 
 KEY = "onesigma.fleet"  # of the recording's number, and of a table's metadata
 FALSE_ALARMS = 1e-6  # per window: in a fleet there are many windows
@@ -231,13 +231,13 @@ class Job:
         empty = {KEY: np.empty(0, np.int64), START: np.empty(0, np.int64)}
         return empty | {name: column[:0] for name, column in self.scorer.example.items()}
 
-    def _other_rate(self, rate: Times | None) -> npt.NDArray[np.object_] | None:
+    def _other_rate(self, rate: Times | None) -> Words | None:
         if rate is None or self.rate is None:
             return None
-        words = np.full(len(rate), "", object)
+        words = [""] * len(rate)
         for i in np.flatnonzero(~(np.abs(rate / self.rate - 1) <= _RATE)):
             words[i] = f"rate {rate[i]:.3g} Hz, known {self.rate:g} Hz"
-        return words
+        return Words.of(words) if any(words) else None
 
     def _sum_up(self, part: Part, reader: Reader, table: Table) -> Outcome:
         reference, every = self.scorer.model.reference, 1
@@ -256,7 +256,11 @@ class Job:
 
 
 def _join(tables: Sequence[Table]) -> Table:
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    columns = {name: [table[name] for table in tables] for name in tables[0]}
+    return {
+        name: Words.cat(parts) if isinstance(parts[0], Words) else np.concatenate(parts)
+        for name, parts in columns.items()
+    }
 
 
 def _to_arrow(pyarrow: Any, table: Table, reader: Reader) -> Any:
@@ -266,7 +270,7 @@ def _to_arrow(pyarrow: Any, table: Table, reader: Reader) -> Any:
         place = reader.layout.group_by.index(name)
         texts = [recording.key[place] for recording in reader.recordings]
         if kind == "string" or all(texts):
-            values = to_arrow(np.array(texts, object))
+            values = to_arrow(Words.of(texts))
         else:  # rows without a number
             values = pyarrow.array([text or None for text in texts], "string")
         columns[name] = values.cast(kind).take(to_arrow(table[KEY]))
@@ -287,7 +291,7 @@ def _find_drift(own: Table, reference: Reference, every: int) -> tuple[int | Non
     monitor = Monitor(reference, FALSE_ALARMS, every=every)
     answers: Table = {name: own[name] for name in ("novelty", "entropy") if name in own}
     if "act" in own:
-        answers["act"] = own["act"] == "act"
+        answers["act"] = own["act"].are("act")
     alarms = monitor.update(SimpleNamespace(**answers))
     return monitor.alarm_count, alarms[0].index if alarms else None
 
@@ -300,8 +304,8 @@ def _follow(
     show: Callable[[Any], str],
 ) -> Course:
     count, (alarms, first) = len(own[START]), drift
-    acted = own["act"] == "act" if "act" in own else None
-    odd = np.isin(own["reason"], (BROKEN, UNFAMILIAR))
+    acted = own["act"].are("act") if "act" in own else None
+    odd = own["reason"].are(BROKEN, UNFAMILIAR)
     points = []
     for place in np.array_split(np.arange(count), most) if count else ():
         if len(place):
@@ -314,7 +318,7 @@ def _follow(
         recording.gaps,
         recording.backwards,
         None if recording.interval is None else 1 / recording.interval,
-        dict(Counter(own["reason"].tolist()).most_common()),
+        own["reason"].count(),
         None if acted is None else int(acted.sum()),
         alarms,
         None if first is None else show(own[START][first]),

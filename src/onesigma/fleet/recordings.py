@@ -18,7 +18,7 @@ from onesigma.tables.files import Array
 from onesigma.tables.windows import slide
 
 Times = npt.NDArray[np.float64]
-ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 17
 GAP = 1.5  # intervals between neighbours that are a gap
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 

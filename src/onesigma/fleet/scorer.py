@@ -21,9 +21,9 @@ from onesigma.storage.opening import Predict, accept_any_batch
 from onesigma.tables.answers import Table, tabulate
 from onesigma.tables.files import Array
 from onesigma.tables.windows import BATCH, fit_to_model, slide
+from onesigma.tables.words import Words
 
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
-Words: TypeAlias = npt.NDArray[np.object_]
 _DIGEST = 16  # hexadecimal digits of the file's SHA-256 that name a model
 
 
@@ -145,7 +145,7 @@ class Scorer:
                 f"The data and the answers both have a column {same[0]!r}: rename it, or name the "
                 "columns to pass through in keep."
             )
-        return kept | answers
+        return kept | {name: np.asarray(column) for name, column in answers.items()}
 
     def predict(self, x: Array) -> Prediction:
         """What the model says of some samples, one or more.
@@ -160,17 +160,19 @@ class Scorer:
 
     def tabulate(self, prediction: Prediction, odd: Words | None = None) -> Table:
         """The columns of the answers; ``odd`` has words for broken samples, "" for the others."""
-        bad = ~prediction.valid if odd is None else (odd != "") | ~prediction.valid
-        if prediction.act is not None and bad.any():
-            prediction = replace(prediction, act=prediction.act & ~bad)
+        count = len(prediction.mean)
+        nothing = Words.all("", count)
+        odd = nothing if odd is None else odd
+        fine = prediction.valid & odd.are("")
+        if prediction.act is not None and not fine.all():
+            prediction = replace(prediction, act=prediction.act & fine)
         names = self.class_names or self.model.class_names
         table = tabulate(prediction, names, probs=self.probs, contract=self._contract)
-        nothing = np.full(len(bad), "", object)
         # Also of a model without a guard, where a row may be broken, too.
         reason, words = (table.pop(name, nothing) for name in ("reason", "odd"))
-        table["reason"] = np.where(bad, BROKEN, reason)
-        table["odd"] = words if odd is None else np.where(odd != "", odd, words)
-        return table | {"model": np.full(len(bad), self.digest, object)}
+        table["reason"] = reason.where(fine, Words.all(BROKEN, count))
+        table["odd"] = words.where(odd.are(""), odd)
+        return table | {"model": Words.all(self.digest, count)}
 
 
 @lru_cache(1)
@@ -222,7 +224,7 @@ def _stack(column: npt.NDArray[Any], wanted: Sequence[int | None]) -> tuple[Arra
         x = to_numbers(column.reshape(len(column), -1)).reshape(column.shape)
         if len(x) and (x.shape[1:] in fits or None in wanted):
             return x, None
-    x, odd = np.full((len(column), *shape), np.nan, np.float32), np.full(len(column), "", object)
+    x, odd = np.full((len(column), *shape), np.nan, np.float32), [""] * len(column)
     for i, sample in enumerate(column):
         found = _to_array(sample)
         if found is None:
@@ -231,7 +233,7 @@ def _stack(column: npt.NDArray[Any], wanted: Sequence[int | None]) -> tuple[Arra
             x[i] = found.reshape(shape)
         else:
             odd[i] = f"an array of shape {found.shape}, the model takes {shape}"
-    return x, odd
+    return x, Words.of(odd)
 
 
 def _to_array(sample: Any) -> Array | None:

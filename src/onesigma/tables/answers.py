@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from onesigma.answer import BROKEN, SURE, UNFAMILIAR, UNSURE
 from onesigma.errors import InputError, ModelError
 from onesigma.runtime import Prediction
 from onesigma.runtime.contract import Contract
 from onesigma.storage.atomic import replacing
-from onesigma.tables.arrow import import_pyarrow
+from onesigma.tables.arrow import import_pyarrow, to_arrow
 from onesigma.tables.files import is_number
+from onesigma.tables.words import Words
 from onesigma.text_table import printable
 
-Table: TypeAlias = dict[str, npt.NDArray[Any]]  # one-dimensional, by column
+Column: TypeAlias = Any  # one-dimensional: an array of numbers, or ``Words``
+Table: TypeAlias = dict[str, Column]
 Write: TypeAlias = Callable[[Table], None]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -55,9 +57,10 @@ def tabulate(
     if class_names is not None and len(class_names) != count:
         shown = ", ".join(class_names)
         raise InputError(f"{len(class_names)} class names ({shown}) for {count} classes.")
-    label = np.where(prediction.valid, prediction.label, -1)  # the last, where nothing is known
+    unknown = -1 if class_names is None else count
+    label = np.where(prediction.valid, prediction.label, unknown)
     table: Table = {
-        "label": label if class_names is None else _words([*class_names, ""])[label],
+        "label": label if class_names is None else Words((*class_names, ""), label),
         "probability": prediction.confidence,
     }
     for name in ("entropy", "epistemic", "aleatoric", "novelty", "exit"):
@@ -67,16 +70,14 @@ def tabulate(
         for i, name in enumerate(class_names or map(str, range(count))):
             table[f"p_{name}"] = prediction.probs[:, i]
     if prediction.act is not None:
-        table["act"] = _words(["abstain", "act"])[prediction.act.astype(int)]
+        table["act"] = Words(("abstain", "act"), prediction.act.astype(np.int8))
     if prediction.act is not None and prediction.novelty is not None:
-        table["reason"] = _words(prediction.reason)
+        # As ``Answer.reason`` has it.
+        places = np.where(prediction.act, 0, 1 + prediction.odd_places)
+        table["reason"] = Words((SURE, UNSURE, UNFAMILIAR, BROKEN), places)
     if contract is not None and prediction.contract is not None:
-        table["odd"] = _words(contract.explain(prediction))
+        table["odd"] = Words.of(contract.explain(prediction))
     return table
-
-
-def _words(words: Sequence[str]) -> npt.NDArray[np.object_]:
-    return np.array(words, dtype=object)
 
 
 def _tabulate_regression(prediction: Prediction, contract: Contract | None) -> Table:
@@ -91,7 +92,7 @@ def _tabulate_regression(prediction: Prediction, contract: Contract | None) -> T
     if prediction.novelty is not None:
         table["novelty"] = prediction.novelty
     if contract is not None and prediction.contract is not None:
-        table["odd"] = _words(contract.explain(prediction))
+        table["odd"] = Words.of(contract.explain(prediction))
     return table
 
 
@@ -146,7 +147,7 @@ def _parquet_writer(path: Path) -> Iterator[Write]:
         writers: list[Any] = []
 
         def write(table: Table) -> None:
-            content = pyarrow.table(table)
+            content = pyarrow.table({name: to_arrow(column) for name, column in table.items()})
             if not writers:  # the first table says which columns there are
                 writer = parquet.ParquetWriter(path, content.schema)
                 writers.append(opened.enter_context(writer))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import PackageError, install
+from onesigma.tables.words import Words
 
 
 @cache
@@ -42,17 +43,18 @@ def to_numpy(column: Any) -> npt.NDArray[Any]:
     return found
 
 
-def to_arrow(column: npt.NDArray[Any]) -> Any:
+def to_arrow(column: npt.NDArray[Any] | Words) -> Any:
     """A column of numbers or of words."""
     pyarrow, _ = import_pyarrow()
     buffer, count = pyarrow.py_buffer, len(column)
-    if column.dtype != object:
+    if column.dtype == object and not isinstance(column, Words):
+        column = Words.of(column.tolist())
+    if not isinstance(column, Words):
         kind = pyarrow.from_numpy_dtype(column.dtype)
         held = [None, buffer(np.ascontiguousarray(column))]
         return pyarrow.Array.from_buffers(kind, count, held)
-    words = {word: place for place, word in enumerate(dict.fromkeys(column.tolist()))}
-    texts = [word.encode() for word in words]
+    texts = [word.encode() for word in column.words]
     ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-    different = pyarrow.StringArray.from_buffers(len(words), buffer(ends), buffer(b"".join(texts)))
-    places = np.fromiter(map(words.__getitem__, column.tolist()), np.int32, count)
-    return pyarrow.DictionaryArray.from_arrays(to_arrow(places), different).cast("string")
+    different = pyarrow.StringArray.from_buffers(len(texts), buffer(ends), buffer(b"".join(texts)))
+    places = to_arrow(column.codes.astype(np.int32, copy=False))
+    return pyarrow.DictionaryArray.from_arrays(places, different).cast("string")
