@@ -37,6 +37,7 @@ from onesigma.values.gaussian import Gaussian, Value, mapped
 _PRIOR = "input_variance"
 _SHOWN = 3  # places of one refusal
 TASKS = tuple(OUTPUTS)
+DRAWS, SAMPLING = 64, "quasi"
 
 
 @typed
@@ -47,8 +48,8 @@ def convert(
     output: str | int | None = None,
     input_std: float | Tensor | None = None,
     task: str = "classification",
-    draws: int = 64,
-    sampling: str = "quasi",
+    draws: int = DRAWS,
+    sampling: str = SAMPLING,
     class_dim: int | None = None,
     dropout: str = "inverted",
     covariance: bool = False,

@@ -70,7 +70,7 @@ def test_found_in_the_current_folder(name, width, folder):
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("factory_nots.small:make_net", InputError, "no module 'factory_nots'"),
+        ("factory_nots.small:make_net", InputError, "no module 'factory_nots'.*PYTHONPATH"),
         ("factory_nets.tiny:make_net", InputError, "no module 'factory_nets.tiny'"),
         ("factory_nets.wanting:make", InputError, "no_such_package_at_all"),
         ("factory_nets.broken:make", InputError, "ZeroDivisionError"),

@@ -214,6 +214,7 @@ def test_another_onnx_file(folder):
         ("any.pt", {"dropout": {"a": 0.5}}, InputError, "its own dropout"),
         ("source_nets:no_net", {"example": X}, InputError, "has no 'no_net'"),
         ("no_such_nets:net", {"example": X}, InputError, "no module"),
+        ("../my/nets.py:make", {"example": X}, InputError, "names a file.* the module, nets:make"),
     ],
 )
 def test_what_cannot_be_opened(name, options, error, says, folder):

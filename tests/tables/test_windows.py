@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from data_files import TABLE, WRITERS, write_csv, write_wav
 
-from onesigma.errors import DataError, InputError
+from onesigma.errors import DataError, FileError, InputError
 from onesigma.tables import files
 from onesigma.tables.windows import Scaling, find_window, fit_to_model, read_samples, thin
 
@@ -101,6 +101,8 @@ def test_no_scaling(text, tmp_path):
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(DataError, match=r"s\.json"):
         Scaling.read(tmp_path / "s.json")
+    with pytest.raises(FileError, match=r"other\.json: there is no such file"):
+        Scaling.read(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize(

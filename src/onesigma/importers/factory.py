@@ -88,7 +88,8 @@ def _module(name: str) -> ModuleType:
         # Only if it is this module that is missing, and not one that it imports.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise InputError(
-                f"There is no module {error.name!r}, neither in {Path.cwd()} nor installed."
+                f"There is no module {error.name!r}, neither in {Path.cwd()} nor installed. Go to "
+                "the folder that holds it, or name that folder in PYTHONPATH."
             ) from error
         raise InputError(f"{name} cannot be imported: {error}.") from error
     except Exception as error:

@@ -150,10 +150,7 @@ def open_network(
     from onesigma.importers.factory import from_factory, is_factory
     from onesigma.importers.foreign_files import refuse_foreign
 
-    if weights is not None and not is_factory(name):
-        raise InputError(f"{name} holds its own weights: --weights is for package.module:factory.")
-    if (dropout or channel_dropout) and _suffix(name) != ".onnx":
-        raise InputError(f"{name} has its own dropout: --dropout is for .onnx files.")
+    _refuse_idle(name, weights=weights is not None, dropout=bool(dropout or channel_dropout))
     if _suffix(name) == ".onnx":
         from onesigma.importers.onnx.read import read_onnx
 
@@ -176,6 +173,22 @@ def open_network(
         return Network(torch_files.read_pickled_model(Path(name), trust=trust).eval())
     refuse_foreign(Path(name))
     raise InputError(f"{name} is no model: give {SAVED}, {EXPORTED}, or {NETWORK}.")
+
+
+def _refuse_idle(name: str, *, weights: bool, dropout: bool) -> None:
+    """Options that would change nothing, and the file of a module in its place."""
+    from onesigma.importers.factory import is_factory
+
+    file, _, attribute = name.rpartition(":")
+    if _suffix(file) == ".py":
+        raise InputError(
+            f"{name} names a file: go to its folder, and name the module, {Path(file).stem}:"
+            f"{attribute}."
+        )
+    if weights and not is_factory(name):
+        raise InputError(f"{name} holds its own weights: --weights is for package.module:factory.")
+    if dropout and _suffix(name) != ".onnx":
+        raise InputError(f"{name} has its own dropout: --dropout is for .onnx files.")
 
 
 def wrap_converted(

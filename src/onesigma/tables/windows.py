@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onesigma.errors import DataError, InputError
+from onesigma.errors import DataError, FileError, InputError
 from onesigma.tables.files import Array, Columns, read_rows
 
 BATCH = 128  # samples that a network takes at a time
@@ -28,6 +28,8 @@ class Scaling:
     @staticmethod
     def read(path: Path) -> Scaling:
         """From a JSON file such as ``{"mean": [0.1, 9.8], "std": [1, 2.5]}``."""
+        if not path.is_file():
+            raise FileError(f"{path}: there is no such file.")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             with np.errstate(over="ignore"):  # too large is infinite, and refused below

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from lab.bench.small_model import examples, exported, small
+from lab.bench.small_model import CLASSES, SHAPE, examples, exported, small
+from short_fit import short_fit
 from torch import nn
 
 import onesigma
@@ -125,6 +126,24 @@ def test_a_saved_calibration_is_measured_as_it_is(model):
     assert list(made) == [CONVERTED, AS_SAVED]
     assert made[AS_SAVED] is calibrated
     assert not made[CONVERTED].settings.corrections
+
+
+def test_a_fitted_model_with_guard_and_rule_is_measured_beside_moments(tmp_path):
+    x = torch.randn(80, *SHAPE, generator=torch.Generator().manual_seed(2))
+    labelled = (x[40:] + 0.1, torch.arange(40) % CLASSES)
+    with short_fit():
+        ready = onesigma.fit(small().own.model, x, worth=1, labelled=labelled, risk=0.9)
+    onesigma.save(ready, tmp_path / "fitted.safetensors")
+    paths = [tmp_path / "fitted.safetensors"]
+    found = make_subject(paths, tmp_path, passes=(3,), sizes=(2,))
+    entries = {each.name: each for each in found.contenders}
+    assert {PLAIN, CONVERTED, AS_SAVED} <= entries.keys()
+    moments = run(entries[CONVERTED].programs[0], eager)
+    for array, expected in zip(moments, small()(*examples()).arrays().values(), strict=True):
+        np.testing.assert_allclose(array, expected.detach(), rtol=1e-4, atol=1e-6)
+    assert len(run(entries[AS_SAVED].programs[0], eager)) > len(
+        moments
+    )  # novelty, contract and act
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((5, 3), 1), ((5, 3), -1), ((2, 3, 4), 1)])

@@ -6,6 +6,7 @@ They are made of the paper's network or of a saved model; or they are ONNX files
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onesigma.conversion import assemble, convert, starting_corrections
-from onesigma.converted import MOMENTS, Converted
-from onesigma.errors import FileError, InputError, PackageError, install
+from onesigma.conversion import DRAWS, SAMPLING, assemble, convert, starting_corrections
+from onesigma.converted import MOMENTS, Converted, Settings
+from onesigma.errors import FileError, InputError, PackageError, UnsupportedOp, install
 from onesigma.fitting import FEWEST, fit
 from onesigma.graph.flow import trace_noise
 from onesigma.lab.bench import programs
@@ -98,7 +99,9 @@ def one_passes(
     converted: Converted, examples: tuple[Tensor, ...], *, fitted: bool = True
 ) -> dict[str, Converted]:
     """The same original as ``convert`` and as ``fit`` make it, and the model as it is."""
-    made = {CONVERTED: _as_converted(converted, examples)}
+    made = dict[str, Converted]()
+    with suppress(UnsupportedOp):  # a fitted network may have ops without a rule
+        made[CONVERTED] = _as_converted(converted, examples)
     logits: Tensor = converted.source(*examples)[0]
     real = all(x.is_floating_point() for x in examples)
     fittable = class_dim_of(converted) is not None and logits.dim() == 2 and real
@@ -112,14 +115,19 @@ def one_passes(
 
 def _as_converted(converted: Converted, examples: tuple[Tensor, ...]) -> Converted:
     """In moments, without calibration."""
-    plain = replace(converted.settings, form=MOMENTS, keep_answer=False)
+    settings = converted.settings
+    plain = replace(settings, corrections={}, temperature=None, abstain=None)
+    if settings.form != MOMENTS:  # nothing of a fitted model's own
+        plain = Settings(
+            *(settings.task, settings.class_dim, DRAWS, SAMPLING, settings.dropout),
+            *(settings.input_shapes, settings.input_dtypes, settings.input_names),
+        )
     prior = converted.input_var
     flow = trace_noise(converted.source, plain.rules, prior=prior is not None)
-    start = starting_corrections(flow)
-    settings = replace(plain, corrections=start, temperature=None, abstain=None)
-    if settings.to_dict() == converted.settings.to_dict():
+    plain = replace(plain, corrections=starting_corrections(flow))
+    if plain.to_dict() == settings.to_dict():
         return converted
-    return assemble(converted.source, examples, converted.report, settings, prior)
+    return assemble(converted.source, examples, converted.report, plain, prior)
 
 
 def _fit(network: nn.Module, examples: tuple[Tensor, ...]) -> Converted:
