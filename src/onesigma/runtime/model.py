@@ -95,15 +95,13 @@ class Model:
         input_shapes: the shape of each input; None stands for any batch.
     """
 
-    def __init__(self, session: Any, metadata: dict[str, Any], *, sealed: bool = False) -> None:
+    def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
         self._session = session
         self._inputs = session.get_inputs()
         self._outputs = _output_names(session, metadata)
         plain = metadata.get("plain_output")
         self._names = [each.name for each in session.get_outputs() if each.name != plain]
         self.metadata = metadata
-        # Another tool may have changed the guard's numbers to ones that have no NaN.
-        self._guarded = sealed and "contract" in self._outputs and len(self._inputs) == 1
         self.input_shapes: list[tuple[int | None, ...]] = [
             tuple(n if isinstance(n, int) else None for n in x.shape) for x in self._inputs
         ]
@@ -157,24 +155,21 @@ class Model:
             outputs = self._session.run(self._names, feed)
         except Exception as error:  # each of its failures is a class of its own
             raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
-        made = dict(zip(self._names, outputs, strict=True))
-        if self._guarded and np.isfinite(made[self._outputs["contract"]]).all():
-            return made  # it has the mean of every channel: all of the input is finite
-        return _hide_rows(made, feed.values())
+        return dict(zip(self._names, _hide_rows(outputs, feed.values()), strict=True))
 
 
-def _hide_rows(made: Arrays, inputs: Iterable[npt.NDArray[Any]]) -> Arrays:
+def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
     """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
     for x in inputs:
         finite = np.isfinite(x)
         if finite.all():
             continue
         bad = ~finite.reshape(len(x), -1).all(1)
-        made = {name: np.array(value) for name, value in made.items()}
-        for value in made.values():
+        outputs = [np.array(value) for value in outputs]
+        for value in outputs:
             rows = bad if len(bad) == len(value) else slice(None)
             value[rows] = False if value.dtype == np.bool_ else np.nan
-    return made
+    return outputs
 
 
 @typed
@@ -216,8 +211,7 @@ def _open(source: bytes | str, name: str, threads: int | None) -> Model:
     """From bytes, or by a path, where a file may have weights beside it."""
     session = _open_session(name, source, threads)
     try:
-        sealed = isinstance(source, bytes)
-        return Model(session, _read_metadata(name, session), sealed=sealed)
+        return Model(session, _read_metadata(name, session))
     except UnicodeDecodeError as error:
         raise FileError(f"{name} holds text that is no UTF-8: {error}.") from error
 
@@ -325,10 +319,8 @@ def _check_input(x: Any, shape: tuple[int | None, ...], wanted: Any) -> npt.NDAr
     if not x.size:
         raise InputError("The batch is empty.")  # some ops of the runtime fail on it, others do not
     dtype = np.dtype(_DTYPES[wanted.type])
-    if x.dtype == dtype:
-        return x
     if not np.can_cast(x.dtype, dtype, "safe"):
         raise InputError(
             f"Expected a {dtype} input, not {x.dtype}. Convert it: x.astype(np.{dtype})."
         )
-    return x.astype(dtype)
+    return x.astype(dtype, copy=False)
