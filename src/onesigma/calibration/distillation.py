@@ -49,7 +49,7 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 HIDDEN = 32
 _BATCH, _RATE = 64, 4e-3
 _FEWEST = 8  # inputs of a step, where each has many answers
-_AT_ONCE = 32  # rows of a batch; twice as fast as 64 where activations are large
+_LARGE = 300_000  # activations of a row: then half of a batch at once is faster, else all of it
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
 _CLEAN = 0.25  # the share of clean inputs, of what is learnt from
 _SHARES = tuple(tenths / 10 for tenths in range(11))  # of what a head of particles learnt
@@ -162,7 +162,8 @@ def distil(
         return places.rows(logits), places.rows(features)
 
     student = _student(layers, lesson, training, "adapted")
-    teach_head(student.head, read, [*moves.values()], Targets.of(lesson), training)
+    targets, at_once = Targets.of(lesson), _rows_at_once(behind)
+    teach_head(student.head, read, [*moves.values()], targets, training, at_once=at_once)
     with torch.no_grad():
         for name, weight in moved().items():
             weights[name].copy_(weight)
@@ -263,6 +264,11 @@ def _compute_certain(
     return learning, tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
 
+def _rows_at_once(learning: set[fx.Node]) -> int:
+    each = sum(node.meta["val"][0].numel() for node in learning if has_rows(node))
+    return _BATCH // 2 if each > _LARGE else _BATCH
+
+
 def _own_weights(layers: fx.GraphModule, names: set[str]) -> dict[str, Tensor]:
     """Copies of weights, in their place: they are shared with the original."""
     copies = {}
@@ -296,6 +302,8 @@ def teach_head(
     targets: Targets,
     training: Training,
     often: Tensor | None = None,
+    *,
+    at_once: int = _BATCH,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
     loss_of = _LOSSES[training.task]
@@ -313,7 +321,7 @@ def teach_head(
         for _ in training.progress(range(training.steps)):
             rows = torch.multinomial(often, size, replacement=True)
             optimiser.zero_grad()
-            for part in torch.split(rows, _AT_ONCE):
+            for part in torch.split(rows, at_once):
                 wanted = targets.rows(targets.places.index(part))
                 loss = loss_of(head(*read(part)), wanted) * (len(part) / len(rows))
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -147,10 +147,12 @@ def quick_dropout(
     """``F.dropout``, its rate rounded to 1/65536; with other masks than that for a seed."""
     if inplace or not training or not 0 < p < 1 or input.device.type != "cpu":
         return F.dropout(input, p, training, inplace)
-    size = input.numel()
+    size, kept = input.numel(), torch.empty_like(input)
     words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
-    bits = words.view(torch.int16)[:size].reshape(input.shape)
-    return torch.where(bits >= round(p * 2**16) - 2**15, input / (1 - p), 0)
+    bits = words.view(torch.int16)[:size]
+    # Each element has bits of its own, so that their order in memory does not matter.
+    kept.as_strided((size,), (1,)).copy_(bits >= round(p * 2**16) - 2**15)
+    return kept.mul_(input).mul_(1 / (1 - p))
 
 
 def corrupt(
