@@ -17,6 +17,7 @@ import numpy as np
 
 from onesigma.errors import DataError, ModelError
 from onesigma.runtime.contract import Contract
+from onesigma.runtime.model import BATCH
 from onesigma.storage.opening import (
     NETWORK,
     SAVED,
@@ -28,7 +29,14 @@ from onesigma.storage.opening import (
     open_network,
 )
 from onesigma.tables.files import column_names, read_rows
-from onesigma.tables.windows import BATCH, Scaling, find_window, fit_to_model, read_samples, thin
+from onesigma.tables.windows import (
+    SAMPLES,
+    Scaling,
+    find_window,
+    fit_to_model,
+    read_samples,
+    thin,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -188,8 +196,10 @@ def add_samples(parser: argparse.ArgumentParser, more: str = "", **settings: Any
     )
     add_file(parser, "data", what=what + more, metavar="DATA", **settings)
     group = add_cutting(parser)
-    count: Any = {"type": parse_count, "metavar": "N", "default": BATCH}
-    group.add_argument("--batch", **count, help=f"samples at a time; default {BATCH}")
+    count: Any = {"type": parse_count, "metavar": "N", "default": None}
+    group.add_argument(
+        "--batch", **count, help=f"samples at a time; default {SAMPLES}, of recordings {BATCH}"
+    )
 
 
 def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:
@@ -297,7 +307,7 @@ def read_cut(
         window=args.window,
         hop=args.hop,
         columns=args.columns,
-        batch=args.batch,
+        batch=args.batch or SAMPLES,
         shape=args.shape,
         scaling=scaling,
         channels_last=args.channels_last,

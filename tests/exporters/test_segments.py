@@ -31,6 +31,9 @@ def test_the_runtime_leaves_where_pytorch_does(exported):
     for name, value in wanted.arrays().items():
         np.testing.assert_allclose(found.arrays()[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
     np.testing.assert_allclose(loaded.cost(found), model.cost(wanted))
+    parts = loaded.predict(x.numpy(), batch=64)
+    assert parts.exit.tolist() == found.exit.tolist()
+    np.testing.assert_allclose(parts.entropy, found.entropy, rtol=1e-4, atol=1e-6)
     assert loaded.class_names == ["slow", "medium", "fast"]
     assert loaded.contract == model.whole.settings.contract
 

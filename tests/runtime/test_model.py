@@ -20,7 +20,7 @@ from onesigma.decide.threshold import AbstainRule
 from onesigma.runtime.model import FORMAT, is_exported, seal
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 X = torch.randn(4, 5, 2, generator=torch.Generator().manual_seed(0))
 NAMES = ["walk", "run", "rest"]
@@ -54,6 +54,59 @@ def test_the_same_prediction_in_numpy(converted, path):
     assert model.class_names == NAMES
     assert model.input_shapes == [(None, 5, 2)]
     assert model.metadata["noise_sites"][0]["rate"] == 0.4
+
+
+class Counting:
+    """A session that notes how many rows it is given each time."""
+
+    def __init__(self, session):
+        self.session, self.rows = session, []
+
+    def __getattr__(self, name):
+        return getattr(self.session, name)
+
+    def run(self, names, feed):
+        (x,) = feed.values()
+        self.rows.append(len(x))
+        return self.session.run(names, feed)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, 100])
+def test_any_number_of_inputs_is_answered_so_many_at_a_time(batch, path):
+    counting = Counting(onnxruntime.InferenceSession(path))
+    model = runtime.Model(counting, runtime.load(path).metadata)
+    x = np.random.default_rng(0).normal(size=(30, 5, 2)).astype(np.float32)
+    wanted = runtime.load(path)(x)
+    x[17, 2, 1] = np.nan
+    found = model.predict(x, batch=batch)
+    assert counting.rows == [min(batch, 30 - start) for start in range(0, 30, batch)]
+    assert np.flatnonzero(~found.valid).tolist() == [17]
+    for name, value in wanted.arrays().items():
+        kept, rest = (np.delete(each, 17, 0) for each in (found.arrays()[name], value))
+        np.testing.assert_allclose(kept, rest, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_numbers_whose_sum_is_infinite_are_answered():
+    class Answering:
+        def get_inputs(self):
+            return [SimpleNamespace(name="x", type="tensor(float)", shape=["batch", 2])]
+
+        def get_outputs(self):
+            return [SimpleNamespace(name="mean"), SimpleNamespace(name="var")]
+
+        def run(self, _names, feed):
+            return [np.ones((len(feed["x"]), 3), np.float32)] * 2
+
+    model = runtime.Model(Answering(), {"class_dim": 1})
+    assert model(np.full((4, 2), 3e38, np.float32)).valid.all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "message"), [(0, 32, "The batch is empty"), (3, 0, "batch=0: at least 1")]
+)
+def test_predict_of_nothing(rows, batch, message, path):
+    with pytest.raises(InputError, match=message):
+        runtime.load(path).predict(X[:rows].numpy(), batch=batch)
 
 
 def test_regression_has_no_label():

@@ -23,6 +23,7 @@ from onesigma.decide.monitor import Monitor
 from onesigma.decide.threshold import AbstainRule, is_familiar
 from onesigma.errors import FileError, InputError
 from onesigma.runtime import Prediction
+from onesigma.runtime.model import BATCH
 from onesigma.runtime.reference import ABSTAINED, Reference
 from onesigma.storage.opening import EXPORTED, SAVED
 from onesigma.tables.answers import Table, table_writer, tabulate
@@ -112,7 +113,8 @@ def _score(args: argparse.Namespace) -> None:
         args.output,
         inputs=args.columns,
         **{name: value for name, value in given.items() if value is not None},
-        **{name: getattr(args, name) for name in ("window", "hop", "probs", "batch", "shape")},
+        **{name: getattr(args, name) for name in ("window", "hop", "probs", "shape")},
+        batch=args.batch or BATCH,
         class_names=command.read_class_names(args),
         scaling=command.read_scaling(args),
         channels_last=args.channels_last,

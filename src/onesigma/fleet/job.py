@@ -31,7 +31,7 @@ from onesigma.tables.words import Words
 KEY = "onesigma.fleet"  # of the recording's number, and of a table's metadata
 FALSE_ALARMS = 1e-6  # per window: in a fleet there are many windows
 START = "start"
-_ROWS = 1 << 15  # of a row group
+_ROWS, _WINDOWS = 1 << 15, 1 << 10  # of a row group, and windows at once
 _WATCHED = (KEY, START, "novelty", "entropy", "act", "reason")
 # Of the course of one recording, and of all in one part: they stand in the table's metadata.
 _POINTS, _ALL_POINTS = 24, 4800
@@ -210,11 +210,14 @@ class Job:
                 places.append(where)
                 yield x
 
-        for x in rebatch(windows(), self.scorer.batch):
+        # Several batches at once, because what is done between two of them is slow: a network
+        # empties the caches.
+        size = max(1, _WINDOWS // self.scorer.batch) * self.scorer.batch
+        for x in rebatch(windows(), size):
             options = (reader.part.name, self.shape, self.scaling)
             x = to_samples(x, *options, channels_last=self.channels_last)
             said.append(self.scorer.predict(x))
-            if len(said) * self.scorer.batch >= _ROWS:
+            if len(said) * size >= _ROWS:
                 yield self._tabulate(places, said)
         if said:
             yield self._tabulate(places, said)

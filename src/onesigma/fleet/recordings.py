@@ -19,6 +19,7 @@ from onesigma.tables.windows import slide
 
 Times = npt.NDArray[np.float64]
 ROWS_AT_ONCE = 1 << 17
+_READ_AT_ONCE = 1 << 18  # bytes of a column
 GAP = 1.5  # intervals between neighbours that are a gap
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -171,6 +172,9 @@ class Reader:
                         content,
                         read_dictionary=self._written_keys,  # once, and not in every row
                         page_checksum_verification=True,  # if its writer left any
+                        # Threads that read ahead would take time from those that score.
+                        pre_buffer=False,
+                        buffer_size=_READ_AT_ONCE,
                     )
                     self._check(pyarrow.types, file.schema_arrow, wanted, name)
                     self._of_all_rows = _of_all_rows(file.metadata, self._written_keys)

@@ -15,7 +15,8 @@ from onesigma.fleet.places import FILE, Place, find_parts
 from onesigma.fleet.recordings import Layout
 from onesigma.fleet.scorer import Scorer
 from onesigma.fleet.summary import Summary
-from onesigma.tables.windows import BATCH, Scaling
+from onesigma.runtime.model import BATCH
+from onesigma.tables.windows import Scaling
 
 
 @typed

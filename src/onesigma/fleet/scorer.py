@@ -16,11 +16,10 @@ import numpy.typing as npt
 from onesigma.answer import BROKEN
 from onesigma.errors import FileError, InputError, ModelError
 from onesigma.runtime.contract import Contract
-from onesigma.runtime.model import Model, Prediction, open_bytes
-from onesigma.storage.opening import Predict, accept_any_batch
+from onesigma.runtime.model import BATCH, Model, Prediction, open_bytes
 from onesigma.tables.answers import Table, tabulate
 from onesigma.tables.files import Array
-from onesigma.tables.windows import BATCH, fit_to_model, slide
+from onesigma.tables.windows import fit_to_model, slide
 from onesigma.tables.words import Words
 
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -87,7 +86,7 @@ class Scorer:
             raise InputError("window is for columns of numbers: name them as a list in inputs.")
 
     def __getstate__(self) -> dict[str, Any]:
-        started = ("model", "example", "_contract", "_predict")  # here, and not elsewhere
+        started = ("model", "example", "_contract")  # here, and not elsewhere
         return {name: value for name, value in vars(self).items() if name not in started}
 
     @cached_property
@@ -107,10 +106,6 @@ class Scorer:
     @cached_property
     def _contract(self) -> Contract | None:
         return self.model.contract
-
-    @cached_property
-    def _predict(self) -> Predict:
-        return accept_any_batch(self.model, self.model.input_shapes[0][0])
 
     @property
     def channels(self) -> list[str]:
@@ -154,9 +149,7 @@ class Scorer:
             DataError: the samples have not the shape that the model takes.
         """
         x = fit_to_model(x, self.model.input_shapes[0], "The data")
-        starts = range(0, len(x), self.batch)
-        parts = [self._predict(x[start : start + self.batch]) for start in starts]
-        return parts[0] if len(parts) == 1 else Prediction.cat(parts)
+        return self.model.predict(x, batch=self.batch)
 
     def tabulate(self, prediction: Prediction, odd: Words | None = None) -> Table:
         """The columns of the answers; ``odd`` has words for broken samples, "" for the others."""

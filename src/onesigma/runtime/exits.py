@@ -6,13 +6,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import FileError, InputError
-from onesigma.runtime.model import EXITS, Model, Prediction, open_bytes
+from onesigma.runtime.model import EXITS, Arrays, Model, Prediction, open_bytes, split
 
 FORMAT = 1
 LEAVE = "leave"  # the output that says which rows may
@@ -29,13 +28,16 @@ class ExitingModel(Model):
         super().__init__(segments[0]._session, segments[-1].metadata)
         self._segments, self.costs = tuple(segments), tuple(costs)
 
-    def __call__(self, *inputs: npt.NDArray[Any]) -> Prediction:
-        """Answer a batch; ``exit`` says which exit did, the last number is the whole network."""
-        known = self._feed(inputs)
-        rows = np.arange(len(inputs[0]))
+    def _answer(self, feed: Arrays, batch: int) -> Prediction:
+        """``exit`` says which exit answered, the last number is the whole network."""
+        return Prediction.cat([self._exit(part) for part in split(feed, batch)])
+
+    def _exit(self, known: Arrays) -> Prediction:
+        rows = np.arange(len(next(iter(known.values()))))
         found, order = list[Prediction](), list[npt.NDArray[np.intp]]()
         for place, segment in enumerate(self._segments):
-            made = segment._run({each.name: known[each.name] for each in segment._inputs})
+            given = {each.name: known[each.name] for each in segment._inputs}
+            made = segment._run(given, len(rows))
             leaves = made.pop(LEAVE, np.ones(len(rows), bool))
             said = {name: made.pop(name)[leaves] for name in self._outputs}
             if leaves.any():

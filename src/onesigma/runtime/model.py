@@ -23,6 +23,7 @@ from onesigma.runtime.reference import Reference
 METADATA_KEY = "onesigma"  # in the file's metadata_props: one JSON object
 FORMAT = 2
 EXITS = "exits.json"  # in the folder of a model with exits
+BATCH = 32  # inputs that a network takes at a time: of more, less stays in the caches
 
 # How protobuf writes the start of that entry: field 1 is the key, field 2 the value.
 _MARK = b"\x0a\x08onesigma\x12"
@@ -137,34 +138,71 @@ class Model:
             InputError: an input has not the shape or the dtype that the model takes.
             ModelError: the runtime fails on it.
         """
-        made = self._run(self._feed(inputs))
-        values = {field: made[name] for field, name in self._outputs.items()}
-        return Prediction(**values, class_dim=self.metadata["class_dim"])
+        feed = self._feed(inputs, self.input_shapes)
+        return self._answer(feed, len(inputs[0]))
 
-    def _feed(self, inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
+    def predict(self, *inputs: npt.NDArray[Any], batch: int = BATCH) -> Prediction:
+        """Answer inputs of any number, ``batch`` at a time. Errors as of a call.
+
+        Of a model of one batch size that many at a time; the last batch is filled up.
+        """
+        if batch < 1:
+            raise InputError(f"batch={batch}: at least 1 is needed.")
+        feed = self._feed(inputs, [(None, *shape[1:]) for shape in self.input_shapes])
+        size, rows = self.input_shapes[0][0], len(inputs[0])
+        if size is None:
+            return self._answer(feed, batch)
+        filled = {
+            name: np.concatenate([x, np.repeat(x[-1:], -rows % size, 0)])
+            for name, x in feed.items()
+        }
+        return self._answer(filled, size).take(slice(rows))
+
+    def _feed(
+        self, inputs: Sequence[npt.NDArray[Any]], shapes: Sequence[tuple[int | None, ...]]
+    ) -> Arrays:
         if len(inputs) != len(self._inputs):
             raise InputError(f"The model takes {len(self._inputs)} inputs, not {len(inputs)}.")
         return {
             wanted.name: _check_input(x, shape, wanted)
-            for x, shape, wanted in zip(inputs, self.input_shapes, self._inputs, strict=True)
+            for x, shape, wanted in zip(inputs, shapes, self._inputs, strict=True)
         }
 
-    def _run(self, feed: Arrays) -> Arrays:
+    def _answer(self, feed: Arrays, batch: int) -> Prediction:
+        made = self._run(feed, batch)
+        values = {field: made[name] for field, name in self._outputs.items()}
+        return Prediction(**values, class_dim=self.metadata["class_dim"])
+
+    def _run(self, feed: Arrays, batch: int) -> Arrays:
         """All outputs by name; the original network's own is left out."""
+        parts = [self._session_run(part) for part in split(feed, batch)]
+        # Nothing is done between two runs: it would be slow, since a network empties the caches.
+        outputs = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        return dict(zip(self._names, _hide_rows([*outputs], feed.values()), strict=True))
+
+    def _session_run(self, feed: Arrays) -> list[npt.NDArray[Any]]:
         try:
-            outputs = self._session.run(self._names, feed)
+            outputs: list[npt.NDArray[Any]] = self._session.run(self._names, feed)
         except Exception as error:  # each of its failures is a class of its own
             raise ModelError(f"ONNX Runtime cannot answer this input: {error}") from error
-        return dict(zip(self._names, _hide_rows(outputs, feed.values()), strict=True))
+        return outputs
+
+
+def split(feed: Arrays, batch: int) -> list[Arrays]:
+    rows = len(next(iter(feed.values())))
+    starts = range(0, rows, batch)
+    return [{name: x[i : i + batch] for name, x in feed.items()} for i in starts]
 
 
 def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
     """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
     for x in inputs:
-        finite = np.isfinite(x)
-        if finite.all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(x.sum()):  # nearly always: then all of it is, and this is quicker
+                continue
+        bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
+        if not bad.any():
             continue
-        bad = ~finite.reshape(len(x), -1).all(1)
         outputs = [np.array(value) for value in outputs]
         for value in outputs:
             rows = bad if len(bad) == len(value) else slice(None)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from onesigma import runtime
@@ -238,22 +237,11 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
     shape, *others = model.input_shapes
     if others:
         raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
-    predict, names = accept_any_batch(model, shape[0]), tuple(model.class_names or ())
+    names = tuple(model.class_names or ())
+
+    def predict(x: Array) -> runtime.Prediction:
+        return model.predict(x, batch=max(1, len(x)))
+
     rule = model.metadata.get("abstain")
     known = (model.contract, model.reference)
     return Opened(name, predict, None, names or None, shape, rule, *known)
-
-
-def accept_any_batch(predict: Predict, size: int | None) -> Predict:
-    """Some models take batches of one size only: the last batch is filled up, and cut again."""
-    if size is None:
-        return predict
-
-    def predict_in_batches(x: Array) -> runtime.Prediction:
-        if len(x) == 0:
-            raise InputError("There are no inputs to answer.")
-        filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
-        parts = [predict(filled[i : i + size]) for i in range(0, len(x), size)]
-        return runtime.Prediction.cat(parts).take(slice(len(x)))
-
-    return predict_in_batches

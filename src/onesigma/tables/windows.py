@@ -15,7 +15,7 @@ import numpy.typing as npt
 from onesigma.errors import DataError, FileError, InputError
 from onesigma.tables.files import Array, Columns, read_rows
 
-BATCH = 128  # samples that a network takes at a time
+SAMPLES = 128  # of a file at a time
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def read_samples(
     window: int | None = None,
     hop: int | None = None,
     columns: Columns = None,
-    batch: int = BATCH,
+    batch: int = SAMPLES,
     shape: Sequence[int] | None = None,
     scaling: Scaling | None = None,
     channels_last: bool = False,
@@ -98,7 +98,7 @@ def read_samples(
         pieces = _join(pieces)
     empty = True
     for x in rebatch(pieces, batch):
-        yield to_samples(x, path.name, shape, scaling, channels_last=channels_last)
+        yield to_samples(x.copy(), path.name, shape, scaling, channels_last=channels_last)
         empty = False
     if empty:
         few = "no rows" if window is None else f"fewer rows than one window of {window}"
@@ -151,14 +151,18 @@ def _join(pieces: Iterable[Array]) -> Iterator[Array]:
 
 
 def rebatch(parts: Iterable[Array], size: int) -> Iterator[Array]:
-    """The same entries, ``size`` at a time, each copied once: also windows that overlap."""
+    """The same entries, ``size`` at a time; copied only where a batch holds some of two parts."""
     batch, count = np.empty(0, np.float32), 0
     for part in parts:
         start = 0
         while start < len(part):
+            taken = part[start : start + size - count]
+            if len(taken) == size:
+                yield taken
+                start += size
+                continue
             if not count:
                 batch = np.empty((size, *part.shape[1:]), part.dtype)
-            taken = part[start : start + size - count]
             batch[count : count + len(taken)] = taken
             count, start = (count + len(taken)) % size, start + len(taken)
             if not count:

@@ -40,10 +40,10 @@ import numpy as np
 
 from onesigma import fleet, runtime
 from onesigma.fleet import scorer
+from onesigma.runtime.model import BATCH
 from onesigma.storage.atomic import replacing
 from onesigma.tables.arrow import import_pyarrow
 from onesigma.tables.files import Array
-from onesigma.tables.windows import BATCH
 from onesigma.text_table import text_table
 
 CHANNELS = tuple(f"c{k}" for k in range(6))
