@@ -170,6 +170,9 @@ def test_a_row_that_is_not_finite_is_not_answered(bad, guarded, tmp_path):
         value = getattr(answer, name)
         assert np.isnan(value[2]).all()
         np.testing.assert_allclose(value[[0, 1, 3]], getattr(good, name)[[0, 1, 3]], rtol=1e-5)
+    each = np.repeat(X[:1].numpy(), 10, 0)
+    np.fill_diagonal(each.reshape(10, 10), bad)  # another number of each input
+    assert not answers(each).valid.any()
 
 
 def test_threads(path):

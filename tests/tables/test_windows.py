@@ -10,11 +10,28 @@ from data_files import TABLE, WRITERS, write_csv, write_wav
 
 from onesigma.errors import DataError, FileError, InputError
 from onesigma.tables import files
-from onesigma.tables.windows import Scaling, find_window, fit_to_model, read_samples, thin
+from onesigma.tables.windows import (
+    Scaling,
+    find_window,
+    fit_to_model,
+    read_samples,
+    rebatch,
+    thin,
+)
 
 
 def read(path: Path, **options) -> np.ndarray:
     return np.concatenate(list(read_samples(path, **options)))
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_batches_keep_every_entry_in_order(many):
+    parts = [np.arange(n) + 100 * i for i, n in enumerate((5, 0, 13, 1, 1, 30, 4))]
+    found = [*rebatch(parts, 4, many)]
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(parts))
+    sizes = [len(batch) for batch in found]
+    assert all(size % 4 == 0 and size <= 4 * many for size in sizes[:-1])
+    assert (max(sizes) > 4) == (many > 1)
 
 
 @pytest.mark.parametrize("name", WRITERS)

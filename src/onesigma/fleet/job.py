@@ -212,13 +212,15 @@ class Job:
 
         # Several batches at once, because what is done between two of them is slow: a network
         # empties the caches.
-        size = max(1, _WINDOWS // self.scorer.batch) * self.scorer.batch
-        for x in rebatch(windows(), size):
+        rows = 0
+        for x in rebatch(windows(), self.scorer.batch, max(1, _WINDOWS // self.scorer.batch)):
             options = (reader.part.name, self.shape, self.scaling)
             x = to_samples(x, *options, channels_last=self.channels_last)
             said.append(self.scorer.predict(x))
-            if len(said) * size >= _ROWS:
+            rows += len(x)
+            if rows >= _ROWS:
                 yield self._tabulate(places, said)
+                rows = 0
         if said:
             yield self._tabulate(places, said)
 

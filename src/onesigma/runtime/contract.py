@@ -79,23 +79,31 @@ class Contract:
 
         Without figures, inputs that are odd in the same way have the same words.
         """
+        rows, texts = self.explain_odd(answer, figures=figures)
+        found = dict(zip(rows.tolist(), texts, strict=True))
+        return [found.get(row, "") for row in range(len(answer.mean))]
+
+    def explain_odd(
+        self, answer: Answer[Any], *, figures: bool = True
+    ) -> tuple[npt.NDArray[np.intp], list[str]]:
+        """The inputs that are broken or unfamiliar, and what is odd about each."""
         if answer.contract is None or answer.novelty is None:
             raise InputError("The answer is not of a guarded model: make one with onesigma.fit.")
         known = np.asarray(answer.in_contract) & (np.asarray(answer.novelty) >= NOVEL)
-        words, odd = [""] * len(known), np.flatnonzero(~known)
+        odd, words = np.flatnonzero(~known), list[str]()
         # For all at once: a recording may hold millions of odd inputs.
         places = np.asarray(answer.contract)[odd]
         worst, size = np.abs(places).argmax(1), np.abs(places).max(1).tolist()
         values = self.values(places)
         oddest = values.reshape(places.shape)[np.arange(len(odd)), worst].tolist()
-        for i, row, place, value, most in zip(odd, values, worst, oddest, size, strict=True):
+        for row, place, value, most in zip(values, worst, oddest, size, strict=True):
             if not math.isfinite(most):
-                words[i] = _NOT_A_NUMBER
+                words.append(_NOT_A_NUMBER)
                 continue
-            words[i] = self._sentence(place, value if figures else None)
-            if most > 1 and (guess := self._guess(place, row.tolist())):
-                words[i] += f": {guess}?"
-        return words
+            guess = self._guess(place, row.tolist()) if most > 1 else ""
+            sentence = self._sentence(place, value if figures else None)
+            words.append(f"{sentence}: {guess}?" if guess else sentence)
+        return odd, words
 
     def _sentence(self, place: int, value: float | None) -> str:
         """Which channel, and its value if it is given; ``place`` counts statistics × channels."""

@@ -76,7 +76,7 @@ def tabulate(
         places = np.where(prediction.act, 0, 1 + prediction.odd_places)
         table["reason"] = Words((SURE, UNSURE, UNFAMILIAR, BROKEN), places)
     if contract is not None and prediction.contract is not None:
-        table["odd"] = Words.of(contract.explain(prediction))
+        table["odd"] = Words.at(*contract.explain_odd(prediction), len(prediction.mean))
     return table
 
 
@@ -92,7 +92,7 @@ def _tabulate_regression(prediction: Prediction, contract: Contract | None) -> T
     if prediction.novelty is not None:
         table["novelty"] = prediction.novelty
     if contract is not None and prediction.contract is not None:
-        table["odd"] = Words.of(contract.explain(prediction))
+        table["odd"] = Words.at(*contract.explain_odd(prediction), len(prediction.mean))
     return table
 
 

@@ -150,17 +150,21 @@ def _join(pieces: Iterable[Array]) -> Iterator[Array]:
         yield np.concatenate(found).T[None]
 
 
-def rebatch(parts: Iterable[Array], size: int) -> Iterator[Array]:
-    """The same entries, ``size`` at a time; copied only where a batch holds some of two parts."""
+def rebatch(parts: Iterable[Array], size: int, many: int = 1) -> Iterator[Array]:
+    """The same entries, ``size`` at a time; ``many`` times as many where they lie in one part.
+
+    They are copied only where a batch holds some of two parts.
+    """
     batch, count = np.empty(0, np.float32), 0
     for part in parts:
         start = 0
         while start < len(part):
-            taken = part[start : start + size - count]
-            if len(taken) == size:
-                yield taken
-                start += size
+            whole = size * min(many, (len(part) - start) // size)
+            if whole and not count:
+                yield part[start : start + whole]
+                start += whole
                 continue
+            taken = part[start : start + size - count]
             if not count:
                 batch = np.empty((size, *part.shape[1:]), part.dtype)
             batch[count : count + len(taken)] = taken

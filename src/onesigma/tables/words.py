@@ -30,6 +30,13 @@ class Words:
         return Words(tuple(found), np.array(codes, np.int32))
 
     @staticmethod
+    def at(rows: npt.NDArray[np.intp], texts: Iterable[str], count: int) -> Words:
+        """These texts in these rows, "" in all others."""
+        some, codes = Words.of(["", *texts]), np.zeros(count, np.int32)
+        codes[rows] = some.codes[1:]
+        return Words(some.words, codes)
+
+    @staticmethod
     def all(word: str, rows: int) -> Words:
         """The same in every row."""
         return Words((word,), np.zeros(rows, np.int32))
