@@ -147,7 +147,7 @@ def closed_form_dropout(source: fx.GraphModule) -> fx.Node | None:
     if last is None:
         return None
     behind = nodes_behind(source.graph, [last]) - {last}
-    rules = [RULES.get(node.target) for node in behind]  # type: ignore[arg-type]
+    rules = [RULES.get(node.target) for node in behind]
     linear = all(r is not None and (r.linear_in_variance or r.moves_only) for r in rules)
     return last if linear else None
 
@@ -174,7 +174,7 @@ def starting_corrections(flow: Flow) -> Corrections:
 def has_linear_logits(source: fx.GraphModule) -> bool:
     """Whether a linear layer of few enough classes makes the output."""
     output = output_of(source)
-    rule = RULES.get(output.target)  # type: ignore[arg-type]
+    rule = RULES.get(output.target)
     if rule is None or Together not in rule.accepts:
         return False
     logits = output.meta["val"]

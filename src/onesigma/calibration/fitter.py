@@ -22,6 +22,7 @@ from torch import Tensor, fx
 from onesigma.calibration.observation import Moments, RunningCovariance
 from onesigma.converted import Converted, with_prior
 from onesigma.engine import Engine
+from onesigma.graph.capture import rate_of
 from onesigma.graph.scale import WEIGHTS_BY_OUTPUT
 from onesigma.rules.affine import before_dropout
 from onesigma.rules.corrections import (
@@ -32,7 +33,6 @@ from onesigma.rules.corrections import (
     Parts,
     SumCorrelation,
 )
-from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES, Reach, Rule, RuleTable
 from onesigma.values.gaussian import Uncertain
 
@@ -66,7 +66,7 @@ class Fitter:
     def correct(self, engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
         """The value of a node with the corrections that its rule accepts."""
         value = compute()
-        rule = engine.rules.get(node.target)  # type: ignore[arg-type]
+        rule = engine.rules.get(node.target)
         if rule is None or not isinstance(value, Uncertain):
             return value
         if node.name not in self.targets:
@@ -141,7 +141,7 @@ class Fitter:
         if not isinstance(self.engine.env[site.args[0]], Uncertain):  # type: ignore[index]
             return  # all of it is fresh: a gain does
         old, own = self._along(chain, Parts(1.0, 0.0)), self._along(chain, Parts(0.0, 1.0))
-        if self.engine.rules[site.target].reach is Reach.COPIES:  # type: ignore[index]
+        if self.engine.rules[site.target].reach is Reach.COPIES:
             inherited, fresh = _two_parts(old, own, wanted)
         else:  # masks of single elements are independent: their part is right as it is
             inherited, fresh = float(_ratio((wanted - own).mean(), old.mean())), 1.0
@@ -184,7 +184,7 @@ def _from_dropout(layer: fx.Node, rules: RuleTable) -> list[fx.Node] | None:
         before = chain[0].args[0]
         if not isinstance(before, fx.Node) or len(before.users) > 1:
             return None
-        rule = rules.get(before.target)  # type: ignore[arg-type]
+        rule = rules.get(before.target)
         if rule is None or not (rule.adds_noise or rule.moves_only):
             return None
         chain.insert(0, before)
@@ -198,7 +198,7 @@ def _rate_before(layer: fx.Node, rules: RuleTable) -> float:
     dropout = torch.ops.aten.dropout.default
     if chain is None or chain[0].target is not dropout or rules[dropout] is not RULES[dropout]:
         return 0.0
-    return float(chain[0].args[RATE_ARGUMENT])  # type: ignore[arg-type]
+    return rate_of(chain[0])
 
 
 def _two_parts(old: Tensor, own: Tensor, wanted: Tensor) -> tuple[float, float]:

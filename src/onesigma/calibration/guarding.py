@@ -100,7 +100,7 @@ def add_guard(
         logits, output = looking(*few)
     dynamic = converted.settings.dynamic_batch
     behind = as_graph(guard, (*few, output, logits), dynamic=dynamic)
-    inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
+    inputs = network.graph.find_nodes(op="placeholder")
     guarded = append(network, behind, [*inputs, layer, output_of(network)], "guard")
     settings = replace(converted.settings, contract=contract)
     return converted.with_changes(network=guarded, settings=settings), guard.held_out

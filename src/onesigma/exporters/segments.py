@@ -95,7 +95,7 @@ def make_segments(
 
 def _inputs_of(model: EarlyExit, place: int) -> list[str]:
     graph: fx.Graph = model.segments[place].graph  # type: ignore[assignment]
-    return [node.name for node in graph.nodes if node.op == "placeholder"]
+    return [node.name for node in graph.find_nodes(op="placeholder")]
 
 
 def _kept_by(model: EarlyExit, place: int) -> list[str]:

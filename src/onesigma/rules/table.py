@@ -128,8 +128,9 @@ class Rule:
         return value
 
 
-RuleTable: TypeAlias = Mapping[Op, Rule]
-RULES: Registry[Op, Rule] = Registry()
+# Asked for the target of any node of a graph: what is no op has no rule.
+RuleTable: TypeAlias = Mapping[Any, Rule]
+RULES: Registry[Any, Rule] = Registry()
 
 
 class RuleOptions(TypedDict, total=False):
