@@ -101,16 +101,11 @@ def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> Non
 
 
 def fit_corrections(
-    converted: Converted,
-    inputs: Inputs,
-    *,
-    passes: int = 100,
-    seed: int = 0,
-    progress: Progress = silent,
+    converted: Converted, inputs: Inputs, *, passes: int, seed: int = 0
 ) -> Corrections:
     """Corrections alone, fitted on all the inputs and not checked."""
     checked = converted.check_inputs(inputs)
-    observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, progress)
+    observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, silent)
     return _fit(converted, checked, observed, len(checked[0]))
 
 
@@ -141,12 +136,9 @@ def _observe_layers(
 ) -> Observed:
     if passes < 4:
         raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
-    rules = converted.settings.rules
-    layers = {
-        node.name
-        for node in converted.source.graph.nodes
-        if node.name in layers_of(converted) and is_fitted(rules[node.target])
-    }
+    rules, known = converted.settings.rules, layers_of(converted)
+    nodes = [node for node in converted.source.graph.nodes if node.name in known]
+    layers = {node.name for node in nodes if is_fitted(rules[node.target])}
     features = _features_of_logits(converted.source) if _knows_covariance(converted) else None
     covary = {} if features is None else {features: rows}
     return observe(converted, inputs, layers, passes, seed=seed, progress=progress, covary=covary)

@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from onesigma import head
 from onesigma.arguments import typed
 from onesigma.calibration.exam import divergences
-from onesigma.calibration.observation import Moments, Observed, Progress, observe, silent
+from onesigma.calibration.observation import Observed, Progress, RunningMoments, observe, silent
 from onesigma.converted import Converted, Inputs
 from onesigma.engine import Engine
 from onesigma.errors import InputError
@@ -260,7 +260,7 @@ def _distance(layer: LayerAudit) -> float:
     return abs(math.log(max(layer.std_ratio, 1e-12)))
 
 
-def _layer(entry: Entry, value: Gaussian, moments: Moments) -> LayerAudit | None:
+def _layer(entry: Entry, value: Gaussian, moments: RunningMoments) -> LayerAudit | None:
     std = moments.var.sqrt()
     spread = std > _SEEN * std.max()
     if not bool(spread.any()):

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
-from onesigma.calibration.observation import Moments, RunningCovariance
+from onesigma.calibration.observation import RunningCovariance
 from onesigma.converted import Converted, with_prior
 from onesigma.engine import Engine
 from onesigma.graph.capture import rate_of
@@ -34,7 +34,7 @@ from onesigma.rules.corrections import (
     SumCorrelation,
 )
 from onesigma.rules.table import RULES, Reach, Rule, RuleTable
-from onesigma.values.gaussian import Uncertain
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 _CORRELATIONS = [step / 20 for step in range(20)] + [0.97, 0.99]
 _FACTORS = 16
@@ -47,7 +47,7 @@ class Fitter:
     def __init__(
         self,
         converted: Converted,
-        targets: Mapping[str, Moments],
+        targets: Mapping[str, Gaussian],
         covariances: Mapping[str, RunningCovariance],
     ) -> None:
         self.targets = targets
@@ -76,14 +76,14 @@ class Fitter:
                 _FITS[kind](self, node, self.targets[node.name])
         return compute()
 
-    def fit_maximum(self, node: fx.Node, target: Moments) -> None:
+    def fit_maximum(self, node: fx.Node, target: Gaussian) -> None:
         def distance(correlation: float) -> float:
             value = self._try(node, MaximumCorrelation(correlation))
             return float((value.mean - target.mean).square().mean())
 
         self.found[node.name] = (MaximumCorrelation(min(_CORRELATIONS, key=distance)),)
 
-    def fit_sum(self, node: fx.Node, target: Moments) -> None:
+    def fit_sum(self, node: fx.Node, target: Gaussian) -> None:
         """The variance is linear in the correlation: two runs tell the slope."""
         branches = [self.engine.env[a] for a in node.args if isinstance(a, fx.Node)]
         if sum(isinstance(b, Uncertain) for b in branches) < 2 or branches[0] is branches[1]:
@@ -96,7 +96,7 @@ class Fitter:
             correlation = (float(target.var.mean()) - apart) / (full - apart)
             self.found[node.name] = (SumCorrelation(min(max(correlation, -1.0), 1.0)),)
 
-    def fit_factors(self, node: fx.Node, target: Moments) -> None:
+    def fit_factors(self, node: fx.Node, target: Gaussian) -> None:
         """The largest eigenvectors of the correlation of a last layer's inputs, less its diagonal.
 
         In units of the std that is carried, so that what that is off by is repaired, too.
@@ -118,7 +118,7 @@ class Fitter:
             loadings = (vectors[:, -_FACTORS:] * values[-_FACTORS:].sqrt())[:, strong]
             self.found[node.name] = (Factors(loadings.double().round(decimals=5), rate),)
 
-    def fit_gain(self, node: fx.Node, target: Moments) -> None:
+    def fit_gain(self, node: fx.Node, target: Gaussian) -> None:
         """What is left after the other corrections: for each channel, or one for all."""
         if node.name not in self.found:
             self._fit_parts(node, target.var)
@@ -163,7 +163,7 @@ class Fitter:
         return var
 
 
-_Fit: TypeAlias = Callable[[Fitter, fx.Node, Moments], None]
+_Fit: TypeAlias = Callable[[Fitter, fx.Node, Gaussian], None]
 _FITS: dict[type[Correction], _Fit] = {
     Factors: Fitter.fit_factors,
     Gain: Fitter.fit_gain,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -24,16 +24,6 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 def silent(steps: Iterable[int]) -> Iterable[int]:
     """No progress bar."""
     return steps
-
-
-class Moments(Protocol):
-    """Mean and variance of a value, over passes."""
-
-    @property
-    def mean(self) -> Tensor: ...
-
-    @property
-    def var(self) -> Tensor: ...
 
 
 class RunningMoments:
