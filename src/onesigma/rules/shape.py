@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.rules.arithmetic import full_var
+from onesigma.rules.arithmetic import full_var, mean_of
 from onesigma.rules.table import (
     RULES,
     Op,
@@ -94,8 +94,7 @@ def _join(op: Op) -> RuleFunction:
     """Join along a dimension. Parts that are certain get zeros: there is no other way."""
 
     def apply(values: Sequence[Value], dim: int = 0) -> Gaussian:
-        means = [x.mean if isinstance(x, Uncertain) else x for x in values]
-        return Gaussian(op(means, dim), op([full_var(x) for x in values], dim))
+        return Gaussian(op([*map(mean_of, values)], dim), op([*map(full_var, values)], dim))
 
     return apply
 
