@@ -7,7 +7,7 @@ that noise is marked as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from onesigma.arguments import typed
 from onesigma.calibration.exam import divergences
 from onesigma.calibration.observation import Observed, Progress, RunningMoments, observe, silent
 from onesigma.converted import Converted, Inputs
-from onesigma.engine import Engine
+from onesigma.engine import watching
 from onesigma.errors import InputError
 from onesigma.prediction import Prediction
 from onesigma.report import Entry
@@ -242,13 +242,11 @@ def carried_at(
     """The mean and variance that the engine carries at ``nodes``, as corrected."""
     seen: dict[str, Gaussian] = {}
 
-    def look(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
-        value = compute()
+    def look(node: fx.Node, value: Any) -> None:
         if node.name in nodes and isinstance(value, Uncertain):
             seen[node.name] = value.expanded()
-        return value
 
-    converted.propagate(inputs, look)
+    converted.propagate(inputs, watching(look))
     return seen
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, fx
 from onesigma import head
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.converted import Converted
+from onesigma.engine import Engine, watching
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -114,9 +115,7 @@ def observe(
     ``covary`` names nodes to keep the elements' covariance of, over so many of the inputs.
     """
     stochastic, own = _switch_on(converted, inputs)
-    class_dim = converted.settings.class_dim
-    classifies = converted.settings.task == "classification"
-    output = RunningMoments()
+    settings, output = converted.settings, RunningMoments()
     observed = Observed(
         {name: RunningMoments() for name in nodes}
         | {name: RunningCovariance(rows) for name, rows in (covary or {}).items()},
@@ -125,7 +124,12 @@ def observe(
         output,
         RunningMoments() if own else output,
     )
-    recorder = _Recorder(stochastic, observed.nodes)
+
+    def record(node: fx.Node, value: Any) -> None:
+        if node.name in observed.nodes and isinstance(value, Tensor):
+            observed.nodes[node.name].add(value)
+
+    recorder = Engine(stochastic, {}, observer=watching(record))
     for index in progress(range(passes)):
         with seeded(seed, index, inputs[0].device):
             (logits,) = recorder.run(*_with_prior(converted, inputs))
@@ -135,8 +139,8 @@ def observe(
             with seeded(seed, index, inputs[0].device):
                 logits = own(*_with_prior(converted, inputs))
         observed.output.add(logits)
-        if classifies:
-            log_probs = torch.log_softmax(logits.double().movedim(class_dim, -1), -1)
+        if settings.task == "classification":
+            log_probs = torch.log_softmax(logits.double().movedim(settings.class_dim, -1), -1)
             observed.probs[index % 2].add(log_probs.exp())
             observed.aleatoric.add(-(log_probs.exp() * log_probs).sum(-1))
     return observed
@@ -159,17 +163,3 @@ def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:
     """The input prior is noise too: a fresh draw of it for each pass."""
     var = converted.input_var
     return [x if var is None else x + var.sqrt() * torch.randn_like(x) for x in inputs]
-
-
-class _Recorder(fx.Interpreter):
-    """An interpreter that shows the values of some nodes to their running moments."""
-
-    def __init__(self, module: fx.GraphModule, watched: dict[str, RunningMoments]) -> None:
-        super().__init__(module)
-        self.watched = watched
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.name in self.watched and isinstance(value, Tensor):
-            self.watched[n.name].add(value)
-        return value
