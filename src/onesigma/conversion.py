@@ -32,6 +32,7 @@ from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
 from onesigma.rules.dropout import DROPOUTS, rules_for
 from onesigma.rules.table import INDEPENDENT, SEPARATE
+from onesigma.text_table import first_few
 from onesigma.values.gaussian import Gaussian, Value, mapped
 
 _PRIOR = "input_variance"
@@ -327,14 +328,9 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             f"{sum(map(len, refusals.values()))} op(s) meet uncertain values and cannot be "
             "converted:"
         )
-        lines = (f"{op} ({_some(at)}): {reason}" for (op, reason), at in refusals.items())
+        told = {key: first_few(at, _SHOWN, "; ") for key, at in refusals.items()}
+        lines = (f"{op} ({at}): {reason}" for (op, reason), at in told.items())
         raise UnsupportedOp("\n  ".join([title, *lines]))
-
-
-def _some(places: list[str]) -> str:
-    """The first few, and how many more."""
-    more = len(places) - _SHOWN
-    return "; ".join(places[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _as_if_uncertain(output: Any) -> Any:
