@@ -379,10 +379,9 @@ def _show(shape: tuple[int | None, ...]) -> str:
 
 def share_tensors(network: nn.Module, source: nn.Module) -> None:
     """Make ``source`` use the tensors of ``network`` wherever both have one of that name."""
-    for kind in ("parameters", "buffers"):
-        owned = dict(getattr(network, f"named_{kind}")())
-        for name, _ in list(getattr(source, f"named_{kind}")()):
-            tensor = owned.get(f"{SOURCE}.{name}")
-            if tensor is not None:
-                path, _, leaf = name.rpartition(".")
-                setattr(source.get_submodule(path), leaf, tensor)
+    owned = dict(chain(network.named_parameters(), network.named_buffers()))
+    for name, _ in [*source.named_parameters(), *source.named_buffers()]:
+        tensor = owned.get(f"{SOURCE}.{name}")
+        if tensor is not None:
+            path, _, leaf = name.rpartition(".")
+            setattr(source.get_submodule(path), leaf, tensor)

@@ -93,7 +93,7 @@ def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dic
     The averages; the variance is that within particles and that between them. Balanced masks are
     drawn together, so that 1/k makes that between them unbiased, not 1/(k − 1).
     """
-    each = {name: _apart(value, count) for name, value in fields.items()}
+    each = {name: x.reshape(-1, count, *x.shape[1:]) for name, x in fields.items()}
     joined = {name: value.mean(1) for name, value in each.items()}
     apart = each["mean"] - joined["mean"].unsqueeze(1)
     joined["var"] = joined["var"] + (apart * apart).mean(1)
@@ -101,10 +101,6 @@ def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dic
         probs = joined["probs"].movedim(class_dim, -1)
         joined |= with_entropies(probs, joined["aleatoric"], class_dim)._asdict()
     return joined
-
-
-def _apart(value: Tensor, count: int) -> Tensor:
-    return value.reshape(-1, count, *value.shape[1:])
 
 
 def classify_certain(logits: Tensor, class_dim: int) -> Classification:

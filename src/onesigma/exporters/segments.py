@@ -24,7 +24,7 @@ from onesigma.forms.exits import EarlyExit
 from onesigma.graph import capture
 from onesigma.runtime.exits import FORMAT, LEAVE
 from onesigma.runtime.model import EXITS
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 if TYPE_CHECKING:
     from onesigma.exporters.c import Generated
@@ -127,8 +127,7 @@ def write_segments(
         listed.append({"file": path.name, "sha256": digest})
     content = {"format": FORMAT, "segments": listed, "costs": model.costs}
     content["rule"] = model.rule.to_dict()
-    with replacing(folder / EXITS) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_text(folder / EXITS, json.dumps(content, indent=1))
     return onnx_file.Exported(
         *(folder, opset, sum(each.nodes for each in written), sum(each.size for each in written)),
         *(agreements[0].runtime, max(each.error for each in agreements)),

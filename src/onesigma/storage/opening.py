@@ -194,18 +194,21 @@ def wrap_converted(
     name: str, converted: Converted, class_names: tuple[str, ...] | None = None
 ) -> Opened:
     """A converted model under a name: numpy in, numpy out, without gradients."""
-    shape = converted.settings.input_shapes[0]
 
     def answer(x: Array) -> runtime.Prediction:
         said = converted.predict(x)
         arrays = {name: tensor.numpy() for name, tensor in said.arrays().items()}
         return runtime.Prediction(**arrays, class_dim=said.class_dim)
 
-    rule = converted.abstain
-    abstain = None if rule is None else rule.to_dict()
-    names = class_names or converted.settings.class_names or None
-    known = (converted.settings.contract, converted.settings.reference)
-    return Opened(name, answer, converted, names, shape, abstain, *known)
+    settings, rule = converted.settings, converted.abstain
+    return Opened(
+        *(name, answer, converted),
+        class_names=class_names or settings.class_names or None,
+        input_shape=settings.input_shapes[0],
+        abstain=None if rule is None else rule.to_dict(),
+        contract=settings.contract,
+        reference=settings.reference,
+    )
 
 
 def _suffix(name: str) -> str:
@@ -237,11 +240,12 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
     shape, *others = model.input_shapes
     if others:
         raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
-    names = tuple(model.class_names or ())
-
-    def predict(x: Array) -> runtime.Prediction:
-        return model.predict(x, batch=max(1, len(x)))
-
-    rule = model.metadata.get("abstain")
-    known = (model.contract, model.reference)
-    return Opened(name, predict, None, names or None, shape, rule, *known)
+    return Opened(
+        name,
+        lambda x: model.predict(x, batch=max(1, len(x))),
+        class_names=tuple(model.class_names or ()) or None,
+        input_shape=shape,
+        abstain=model.metadata.get("abstain"),
+        contract=model.contract,
+        reference=model.reference,
+    )

@@ -11,7 +11,7 @@ from onesigma.pages.report import sections
 from onesigma.pages.report.findings import FAMILIAR, OURS, Cost, Findings
 from onesigma.pages.report.verdict import last_row, next_steps, not_measured, verdict
 from onesigma.pages.report.words import LIMITS
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 
 def write(
@@ -21,9 +21,7 @@ def write(
 
     ``cost`` is what was measured, or why nothing was; ``command`` is what the user typed.
     """
-    text = report_page(found, cost=cost, command=command)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, report_page(found, cost=cost, command=command))
 
 
 def report_page(found: Findings, *, cost: Cost | str | None = None, command: str = "") -> str:
