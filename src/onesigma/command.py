@@ -88,7 +88,7 @@ def add_switch(parser: Parser, name: str, what: str) -> None:
 
 
 def add_file(parser: Parser, *names: str, what: str, **settings: Any) -> None:
-    """A file, unless ``settings`` say otherwise."""
+    """An option that names a file, unless ``settings`` say otherwise."""
     given: dict[str, Any] = {"metavar": "FILE", "type": Path} | settings
     parser.add_argument(*names, help=what, **given)
 
@@ -115,7 +115,7 @@ def show_progress(
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, default: str | None = None) -> None:
-    """A folder to write to."""
+    """The option --output: a folder to write to."""
     what = what if default is None else f"{what}; default: {default}"
     folder: Any = {"metavar": "FOLDER", "type": _parse_folder}
     add_file(parser, "-o", "--output", what=what, default=default, **folder)

@@ -165,7 +165,7 @@ def _candidate_table(candidates: Sequence[Candidate]) -> str:
 def make_report(
     module: fx.GraphModule, flow: Flow, rules: RuleTable, notes: Sequence[str]
 ) -> Report:
-    """Read the report off the walk."""
+    """The report of a network through which the noise was followed."""
     sites, entries = [], []
     for node in module.graph.nodes:
         if node.op != "call_function" or "val" not in node.meta:

@@ -201,7 +201,7 @@ class Closeness(NamedTuple):
 def _closeness(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
 ) -> Closeness:
-    """On the inputs from ``half`` on."""
+    """How close the answers are on the inputs from ``half`` on."""
     held = [x[half:] for x in inputs]
     prediction, output = converted(*held), observed.output
     mean, var = output.mean[half:], output.var[half:].clamp(min=1e-30)

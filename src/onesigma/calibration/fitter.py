@@ -148,7 +148,7 @@ class Fitter:
         self._along(chain, Parts(max(inherited, _LEAST), max(fresh, _LEAST)))
 
     def _try(self, node: fx.Node, correction: Correction) -> Uncertain:
-        """The node's value with this correction, which is taken back."""
+        """The node's value with this correction, which is only tried."""
         self.found[node.name] = (correction,)
         value: Uncertain = self.engine.compute(node)
         del self.found[node.name]

@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def draw_monitor(monitor: Monitor, path: Path | str) -> None:
-    """What it averages, over as many inputs as its window has; the evidence; the alarms."""
+    """Averages over the stream, as long as the monitor's window; the evidence; the alarms."""
     history, known = monitor.history, monitor.reference.known
     place, limit = history["index"], 1 / monitor.false_alarms
     if not len(place):

@@ -57,7 +57,7 @@ class _Piece(nn.Module):
 
 
 class _Named(nn.Module):
-    """A piece with names for its outputs, as they are compared."""
+    """A piece whose outputs have names, for the comparison with ONNX."""
 
     def __init__(self, piece: _Piece, names: Sequence[str]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def _inputs_of(model: EarlyExit, place: int) -> list[str]:
 
 
 def _kept_by(model: EarlyExit, place: int) -> list[str]:
-    """What it returns for later ones: by their names there."""
+    """What a piece returns for later ones, by the names that the next one has for it."""
     return _inputs_of(model, place + 1) if place + 1 < len(model.segments) else []
 
 

@@ -135,7 +135,10 @@ def _as_network(model: Any) -> tuple[nn.Module, list[str]]:
             "network.load_state_dict(weights) and pass the network."
         )
     if not isinstance(model, nn.Module):
-        raise ModelError(f"The model is a {type(model).__name__}, no nn.Module.")
+        raise ModelError(
+            f"The model is a {type(model).__name__}, no nn.Module. Pass the network itself; files "
+            "are read by onesigma.load, read_onnx and read_keras."
+        )
     return model, []
 
 
@@ -503,7 +506,7 @@ def _trains_alike(model: nn.Module, examples: tuple[Tensor, ...], sites: list[fx
 
 
 class _WithLines(Writer):  # type: ignore[no-untyped-call]
-    """Notes the source lines too, of what may draw, in the form that torch.export gives them."""
+    """A writer that notes the source lines of ops that may draw, in the form of torch.export."""
 
     def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
         node = super().step(op, target, args, kwargs)

@@ -11,7 +11,7 @@ from onesigma.graph.capture import is_site
 
 
 def nodes_behind(graph: fx.Graph, sources: Iterable[fx.Node]) -> set[fx.Node]:
-    """The sources, and all ops that read of them."""
+    """The sources, and all ops that depend on them."""
     behind = set(sources)
     for node in graph.nodes:
         if node.op != "output" and behind.intersection(node.all_input_nodes):
@@ -31,7 +31,7 @@ def crossing(graph: fx.Graph, behind: set[fx.Node]) -> list[fx.Node]:
 
 
 def weights_alone(graph: fx.Graph) -> set[fx.Node]:
-    """What depends on no input."""
+    """The nodes that depend on no input: weights, and what is made of them alone."""
     behind = nodes_behind(graph, graph.find_nodes(op="placeholder"))
     return {node for node in graph.nodes if node not in behind and node.op != "output"}
 

@@ -110,7 +110,7 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
-        """The node of what comes next."""
+        """Note the next step; returns its node."""
         packet = getattr(target, "overloadpacket", target)
         name = getattr(packet, "__name__", None)
         self.steps.append(self.graph.create_node(op, target, args, kwargs or {}, name))

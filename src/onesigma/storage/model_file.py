@@ -74,7 +74,7 @@ def load(path: str | Path) -> Converted:
 
 
 def _require_saved(path: Path) -> None:
-    """Say what else reads a file of another kind."""
+    """Refuse a file of another kind, and say what reads it."""
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     suffix, way = path.suffix.lower(), "onesigma.load reads .safetensors files of onesigma.save"

@@ -54,7 +54,7 @@ class LiveModel:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Of the channels, if it was fitted with names."""
+        """The names of the channels, if it was fitted with some."""
         known = () if self.contract is None else self.contract.channels
         return known if known and known != name_channels(len(known), None) else None
 

@@ -134,7 +134,7 @@ class Findings:
         return metrics.auroc(np.concatenate(scores), is_foreign)
 
     def answers(self) -> dict[str, Answers]:
-        """By method; of a classifier only."""
+        """The answers by method; of a classifier only."""
         return {name: _flatten(p, self.labels) for name, p in self.predictions.items()}
 
     def figures(self) -> dict[str, dict[str, float]]:

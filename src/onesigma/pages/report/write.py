@@ -43,7 +43,7 @@ def report_page(found: Findings, *, cost: Cost | str | None = None, command: str
 def _parts(
     found: Findings, cost: Cost | str | None, command: str
 ) -> Iterator[tuple[str, str, Iterable[str]]]:
-    """Name, title and content."""
+    """The parts of the page: name, title and content."""
     steps = "".join(f"<li>{escape(step)}</li>" for step in next_steps(found))
     steps = re.sub("`([^`]*)`", r"<code>\1</code>", steps)
     yield "next", "What to do next", [f"<ol>{steps}</ol>"]
@@ -75,7 +75,7 @@ def _header(found: Findings, cost: Cost | str | None) -> str:
 
 
 def _headlines(found: Findings, cost: Cost | str | None) -> Iterator[tuple[str, str, str]]:
-    """Part of the page, figure, what it says."""
+    """The cards at the top: the part that each leads to, a figure, what that says."""
     if found.labels is not None and found.classifies:
         right = sections.show_figure("accuracy", found.figures()[OURS]["accuracy"])
         yield "answers", right, "of the answers are right"
