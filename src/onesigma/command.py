@@ -29,14 +29,7 @@ from onesigma.storage.opening import (
     open_network,
 )
 from onesigma.tables.files import column_names, read_rows
-from onesigma.tables.windows import (
-    SAMPLES,
-    Scaling,
-    find_window,
-    fit_to_model,
-    read_samples,
-    thin,
-)
+from onesigma.tables.windows import SAMPLES, Scaling, find_window, fit_to_model, read_samples, thin
 
 if TYPE_CHECKING:
     from torch import Tensor

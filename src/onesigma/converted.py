@@ -20,12 +20,7 @@ from onesigma.graph.eager import quicken
 from onesigma.graph.own import OwnNetwork
 from onesigma.prediction import GUARDED, OUTPUTS, Prediction, hide_rows
 from onesigma.report import Report
-from onesigma.rules.corrections import (
-    Corrections,
-    Together,
-    decode_corrections,
-    encode_corrections,
-)
+from onesigma.rules.corrections import Corrections, Together, decode_corrections, encode_corrections
 from onesigma.rules.dropout import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.runtime.contract import Contract

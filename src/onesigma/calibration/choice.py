@@ -18,13 +18,7 @@ from torch import Tensor, fx
 from onesigma.arguments import typed
 from onesigma.calibration.comparison import divergence, layers_of
 from onesigma.calibration.fitter import Fitter, is_fitted
-from onesigma.calibration.observation import (
-    Observed,
-    Progress,
-    RunningCovariance,
-    observe,
-    silent,
-)
+from onesigma.calibration.observation import Observed, Progress, RunningCovariance, observe, silent
 from onesigma.conversion import assemble, has_linear_logits, with_covariance
 from onesigma.converted import MOMENTS, Converted, Inputs
 from onesigma.errors import InputError

@@ -83,12 +83,7 @@ def _log_sigmoid(op: Op, mean: Tensor, var: Tensor) -> Moments:
 
 
 def _elu(
-    op: Op,
-    mean: Tensor,
-    var: Tensor,
-    alpha: float = 1,
-    scale: float = 1,
-    input_scale: float = 1,
+    op: Op, mean: Tensor, var: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> Moments:
     function = functions.elu(float(alpha), float(scale), float(input_scale))
     return smooth_moments(function, mean, var, op(mean, alpha, scale, input_scale))

@@ -9,15 +9,7 @@ import torch
 
 from onesigma.errors import UnsupportedOp
 from onesigma.rules.arithmetic import full_var, mean_of
-from onesigma.rules.table import (
-    RULES,
-    Op,
-    Reach,
-    Rule,
-    RuleFunction,
-    passthrough,
-    rule,
-)
+from onesigma.rules.table import RULES, Op, Reach, Rule, RuleFunction, passthrough, rule
 from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
