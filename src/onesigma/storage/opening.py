@@ -82,21 +82,12 @@ def open_model(
     threads: int | None = None,
     check: bool = True,
 ) -> Opened:
-    """Open a model, and convert it unless it is converted already.
+    """Open what ``SAVED``, ``EXPORTED`` or ``NETWORK`` describe; convert it if it is a network.
 
-    Args:
-        name: ``*.safetensors`` of ``onesigma.save``, ``*.onnx`` of ``onesigma.export`` or another,
-            ``*.keras`` or ``*.h5`` of Keras, ``package.module:factory``, or with ``trust`` a
-            pickled ``*.pt`` or a program ``*.pt2``.
-        weights: for a factory: ``*.safetensors`` or ``*.pt``; default: those that the factory
-            loads, but no random ones.
-        example: a real batch, which a factory and a pickled model need; the others know theirs.
-        trust: allow files to run code when they are read. Without it nothing is unpickled.
-        dropout: for ONNX, see ``read_onnx``.
-        channel_dropout: the same for dropout of whole channels.
-        task: "classification" or "regression", for ``convert``.
-        threads: of ONNX Runtime, for a file of ``onesigma.export``; default: one per core.
-        check: for a file of ``onesigma.export``, see ``runtime.load``.
+    ``weights`` are for a factory; without, it must load its own. With ``trust``, files may run code
+    when they are read; without it nothing is unpickled. ``example`` is a real batch, which a
+    factory and a pickled model need. ``dropout`` is as for ``read_onnx``, ``task`` as for
+    ``convert``; ``threads`` and ``check`` are those of ``runtime.load``.
 
     Raises:
         FileError: absent, damaged, needs ``trust``, or the weights are not the network's.
