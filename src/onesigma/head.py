@@ -105,7 +105,12 @@ def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dic
 
 def classify_certain(logits: Tensor, class_dim: int) -> Classification:
     """Certain logits: the plain softmax. Its epistemic part is 0, not a rounding error."""
+    probs, entropy = softmax_and_entropy(logits, class_dim)
+    return Classification(probs.movedim(-1, class_dim), entropy, entropy, torch.zeros_like(entropy))
+
+
+def softmax_and_entropy(logits: Tensor, class_dim: int) -> tuple[Tensor, Tensor]:
+    """The softmax, its classes last, and its entropy in nats."""
     log_probs = torch.log_softmax(logits.movedim(class_dim, -1), -1)
     probs = log_probs.exp()
-    entropy = -(probs * log_probs).sum(-1)
-    return Classification(probs.movedim(-1, class_dim), entropy, entropy, torch.zeros_like(entropy))
+    return probs, -(probs * log_probs).sum(-1)

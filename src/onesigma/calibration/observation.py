@@ -140,9 +140,9 @@ def observe(
                 logits = own(*_with_prior(converted, inputs))
         observed.output.add(logits)
         if settings.task == "classification":
-            log_probs = torch.log_softmax(logits.double().movedim(settings.class_dim, -1), -1)
-            observed.probs[index % 2].add(log_probs.exp())
-            observed.aleatoric.add(-(log_probs.exp() * log_probs).sum(-1))
+            probs, entropy = head.softmax_and_entropy(logits.double(), settings.class_dim)
+            observed.probs[index % 2].add(probs)
+            observed.aleatoric.add(entropy)
     return observed
 
 
