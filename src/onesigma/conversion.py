@@ -39,6 +39,7 @@ _PRIOR = "input_variance"
 _SHOWN = 3  # places of one refusal
 TASKS = tuple(OUTPUTS)
 DRAWS, SAMPLING = 64, "quasi"
+FIXED_BATCH = "The model fixes its batch size: write forward() for any batch and convert it again."
 
 
 @typed
@@ -128,7 +129,7 @@ def _with_particles(
             f"particles={count}: give two or more, with inverted dropout and without input_std."
         )
     if not prepared.dynamic_batch:
-        raise InputError("The model fixes its batch size: particles need an open one.")
+        raise InputError(f"Particles need an open batch. {FIXED_BATCH}")
     last = closed_form_dropout(prepared.graph)
     rows = spread(prepared.graph, count, keep=last)
     flow = trace_noise(prepared.graph, settings.rules, prior=False)

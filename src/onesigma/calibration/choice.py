@@ -19,7 +19,7 @@ from onesigma.arguments import typed
 from onesigma.calibration.comparison import divergence, layers_of
 from onesigma.calibration.fitter import Fitter, is_fitted
 from onesigma.calibration.observation import Observed, Progress, RunningCovariance, observe, silent
-from onesigma.conversion import assemble, has_linear_logits, with_covariance
+from onesigma.conversion import FIXED_BATCH, assemble, has_linear_logits, with_covariance
 from onesigma.converted import MOMENTS, Converted, Inputs
 from onesigma.errors import InputError
 from onesigma.graph.locate import output_of
@@ -82,7 +82,7 @@ def calibrate(
 
 def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> None:
     if not converted.settings.dynamic_batch:
-        raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
+        raise InputError(f"calibrate splits the inputs. {FIXED_BATCH}")
     if converted.settings.form != MOMENTS:
         raise InputError("This model was fitted already: calibrate is for what convert returns.")
     if converted.temperature is not None or converted.abstain is not None:

@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace) -> None:
     if _is_many(args):
         return _score(args)
     if isinstance(args.output, str):
-        raise InputError(f"{args.output}: the answers to one file are written to a file here.")
+        raise InputError(f"{args.output}: a URL is for recordings. Give -o a path of this machine.")
     same = args.output is not None and os.path.realpath(args.output) == os.path.realpath(args.data)
     if same:
         raise InputError(f"{args.output} is the data itself: give the answers another name.")

@@ -135,7 +135,7 @@ def open_network(
     ``dropout={}`` stands for no dropout at all, for use with ``convert(…, input_std=…)``.
     """
     if is_converted(name):
-        raise InputError(f"{name} is converted already.")
+        raise InputError(f"{name} is converted already: give the network that it was made of.")
     from onesigma.importers import torch_files
     from onesigma.importers.factory import from_factory, is_factory
     from onesigma.importers.foreign_files import refuse_foreign
@@ -230,7 +230,10 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
     model = runtime.load(name, threads=threads, check=check)
     shape, *others = model.input_shapes
     if others:
-        raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
+        raise ModelError(
+            f"{name} takes {len(others) + 1} inputs, and a file of data is one: call "
+            "onesigma.runtime.load(file).predict in Python."
+        )
     return Opened(
         name,
         lambda x: model.predict(x, batch=max(1, len(x))),

@@ -351,14 +351,14 @@ def _inputs(given: list[Any], file: str) -> tuple[Input, ...]:
     if not inputs:
         raise ModelError(f"{file} takes no input.")
     if len({each.shape[0] for each in inputs}) > 1:
-        raise ModelError(f"{file}: its inputs disagree about the batch, their first dimension.")
+        raise ModelError(f"{file}: its inputs disagree about the batch: leave it open in all.")
     return inputs
 
 
 def _input(value: Any, where: str) -> Input:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-        raise ModelError(f"{where} is no tensor of a known shape.")
+        raise ModelError(f"{where} is no tensor of a known shape: export the model with one.")
     dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
     words = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
     if len(dims) < 2 or None in dims[1:]:
