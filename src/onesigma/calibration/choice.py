@@ -67,7 +67,7 @@ def calibrate(
             "covariance": _variant(converted, checked, as_it_is, covariance=True),
             "gains and covariance": _variant(converted, checked, found, covariance=True),
         }
-    errors = {name: _closeness(m, checked, observed, half) for name, m in candidates.items()}
+    errors = {name: _misfit(m, checked, observed, half) for name, m in candidates.items()}
     best = min(errors, key=lambda name: errors[name].score)
     tried = "; ".join(f"{name}: {error}" for name, error in errors.items())
     notes = [f"calibrated with {best}. Against Monte Carlo on held-out inputs, {tried}"]
@@ -160,8 +160,8 @@ def _fit(
     return Fitter(converted, targets, covariances).run([x[:half] for x in inputs])
 
 
-class Closeness(NamedTuple):
-    """How close an answer is to Monte Carlo. Probabilities alone hide a spread that is wrong.
+class Misfit(NamedTuple):
+    """How far an answer is from Monte Carlo. Probabilities alone hide a spread that is wrong.
 
     Attributes:
         kl: of the probabilities, in nats; None for regression.
@@ -192,10 +192,10 @@ class Closeness(NamedTuple):
 
 
 @torch.no_grad()
-def _closeness(
+def _misfit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
-) -> Closeness:
-    """How close the answers are on the inputs from ``half`` on."""
+) -> Misfit:
+    """How far off the answers are on the inputs from ``half`` on."""
     held = [x[half:] for x in inputs]
     prediction, output = converted(*held), observed.output
     mean, var = output.mean[half:], output.var[half:].clamp(min=1e-30)
@@ -211,7 +211,7 @@ def _closeness(
             for probs in (prediction.probs, plain)
         )
     seen = var > _SEEN * var.max()
-    return Closeness(
+    return Misfit(
         kl,
         plain_kl,
         float((off.abs() / var.sqrt())[seen].median()),
