@@ -29,14 +29,7 @@ from onesigma.storage.opening import (
     open_network,
 )
 from onesigma.tables.files import column_names, read_rows
-from onesigma.tables.windows import (
-    SAMPLES,
-    Scaling,
-    find_window,
-    fit_to_model,
-    read_samples,
-    thin,
-)
+from onesigma.tables.windows import SAMPLES, Scaling, find_window, fit_to_model, read_samples, thin
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +81,7 @@ def add_switch(parser: Parser, name: str, what: str) -> None:
 
 
 def add_file(parser: Parser, *names: str, what: str, **settings: Any) -> None:
-    """A file, unless ``settings`` say otherwise."""
+    """An option that names a file, unless ``settings`` say otherwise."""
     given: dict[str, Any] = {"metavar": "FILE", "type": Path} | settings
     parser.add_argument(*names, help=what, **given)
 
@@ -115,7 +108,7 @@ def show_progress(
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, default: str | None = None) -> None:
-    """A folder to write to."""
+    """The option --output: a folder to write to."""
     what = what if default is None else f"{what}; default: {default}"
     folder: Any = {"metavar": "FOLDER", "type": _parse_folder}
     add_file(parser, "-o", "--output", what=what, default=default, **folder)
@@ -196,10 +189,8 @@ def add_samples(parser: argparse.ArgumentParser, more: str = "", **settings: Any
     )
     add_file(parser, "data", what=what + more, metavar="DATA", **settings)
     group = add_cutting(parser)
-    count: Any = {"type": parse_count, "metavar": "N", "default": None}
-    group.add_argument(
-        "--batch", **count, help=f"samples at a time; default {SAMPLES}, of recordings {BATCH}"
-    )
+    what = f"samples at a time; default {SAMPLES}, of recordings {BATCH}"
+    group.add_argument("--batch", **COUNT, help=what)
 
 
 def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:
@@ -211,10 +202,9 @@ def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:
         action=argparse.BooleanOptionalAction,
         help="whether the first line of a CSV names the columns; default: if it holds no number",
     )
-    count: Any = {"type": parse_count, "metavar": "N"}
     what = "cut windows of N rows; default: what the model takes, where rows are its channels"
-    group.add_argument("--window", **count, help=what)
-    group.add_argument("--hop", **count, help="rows from window to window; default: as --window")
+    group.add_argument("--window", **COUNT, help=what)
+    group.add_argument("--hop", **COUNT, help="rows from window to window; default: as --window")
     group.add_argument(
         "--shape",
         type=parse_shape,
@@ -226,12 +216,8 @@ def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:
 
 def add_channels(parser: Parser, scaling: str = "") -> None:
     """Which columns of a file or a stream are the channels, and what is done to them."""
-    parser.add_argument(
-        "--columns",
-        type=lambda text: text.split(","),
-        metavar="A,B,…",
-        help="which columns, in which order: names, numbers from 0, 2-7 for several; default: all",
-    )
+    what = "which columns, in which order: names, numbers from 0, 2-7 for several; default: all"
+    parser.add_argument("--columns", **NAMES, help=what)
     what = "windows (instants, channels), not (channels, instants)"
     add_switch(parser, "--channels-last", what)
     what = '(x − mean) / std by a JSON file {"mean": …, "std": …}, one number or one per channel'
@@ -251,6 +237,11 @@ def parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
+
+
+# How options of one kind are read: a whole number, several names.
+COUNT: Any = {"type": parse_count, "metavar": "N"}
+NAMES: Any = {"type": lambda text: text.split(","), "metavar": "A,B,…"}
 
 
 def open_with_samples(args: argparse.Namespace) -> tuple[Opened, Iterator[Array]]:
@@ -318,11 +309,10 @@ def read_cut(
 
 def add_sampling(parser: argparse.ArgumentParser, passes: int) -> None:
     """How much is compared with Monte Carlo; ``open_with_inputs`` reads so many samples."""
-    count: Any = {"type": parse_count, "metavar": "N"}
     what = "samples to use at most, from all over the file; default 1000"
-    parser.add_argument("--limit", **count, default=1000, help=what)
+    parser.add_argument("--limit", **COUNT, default=1000, help=what)
     what = f"passes of Monte Carlo; default {passes}"
-    parser.add_argument("--passes", **count, default=passes, help=what)
+    parser.add_argument("--passes", **COUNT, default=passes, help=what)
 
 
 def open_with_inputs(args: argparse.Namespace) -> tuple[Opened, Converted, Tensor, int, int]:

@@ -32,12 +32,14 @@ from onesigma.rules.affine import MAX_CLASSES
 from onesigma.rules.corrections import Corrections, MaximumCorrelation, Together
 from onesigma.rules.dropout import DROPOUTS, rules_for
 from onesigma.rules.table import INDEPENDENT, SEPARATE
+from onesigma.text_table import first_few
 from onesigma.values.gaussian import Gaussian, Value, mapped
 
 _PRIOR = "input_variance"
 _SHOWN = 3  # places of one refusal
 TASKS = tuple(OUTPUTS)
 DRAWS, SAMPLING = 64, "quasi"
+FIXED_BATCH = "The model fixes its batch size: write forward() for any batch and convert it again."
 
 
 @typed
@@ -127,7 +129,7 @@ def _with_particles(
             f"particles={count}: give two or more, with inverted dropout and without input_std."
         )
     if not prepared.dynamic_batch:
-        raise InputError("The model fixes its batch size: particles need an open one.")
+        raise InputError(f"Particles need an open batch. {FIXED_BATCH}")
     last = closed_form_dropout(prepared.graph)
     rows = spread(prepared.graph, count, keep=last)
     flow = trace_noise(prepared.graph, settings.rules, prior=False)
@@ -147,7 +149,7 @@ def closed_form_dropout(source: fx.GraphModule) -> fx.Node | None:
     if last is None:
         return None
     behind = nodes_behind(source.graph, [last]) - {last}
-    rules = [RULES.get(node.target) for node in behind]  # type: ignore[arg-type]
+    rules = [RULES.get(node.target) for node in behind]
     linear = all(r is not None and (r.linear_in_variance or r.moves_only) for r in rules)
     return last if linear else None
 
@@ -174,7 +176,7 @@ def starting_corrections(flow: Flow) -> Corrections:
 def has_linear_logits(source: fx.GraphModule) -> bool:
     """Whether a linear layer of few enough classes makes the output."""
     output = output_of(source)
-    rule = RULES.get(output.target)  # type: ignore[arg-type]
+    rule = RULES.get(output.target)
     if rule is None or Together not in rule.accepts:
         return False
     logits = output.meta["val"]
@@ -327,14 +329,9 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
             f"{sum(map(len, refusals.values()))} op(s) meet uncertain values and cannot be "
             "converted:"
         )
-        lines = (f"{op} ({_some(at)}): {reason}" for (op, reason), at in refusals.items())
+        told = {key: first_few(at, _SHOWN, "; ") for key, at in refusals.items()}
+        lines = (f"{op} ({at}): {reason}" for (op, reason), at in told.items())
         raise UnsupportedOp("\n  ".join([title, *lines]))
-
-
-def _some(places: list[str]) -> str:
-    """The first few, and how many more."""
-    more = len(places) - _SHOWN
-    return "; ".join(places[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _as_if_uncertain(output: Any) -> Any:

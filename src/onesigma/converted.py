@@ -20,12 +20,7 @@ from onesigma.graph.eager import quicken
 from onesigma.graph.own import OwnNetwork
 from onesigma.prediction import GUARDED, OUTPUTS, Prediction, hide_rows
 from onesigma.report import Report
-from onesigma.rules.corrections import (
-    Corrections,
-    Together,
-    decode_corrections,
-    encode_corrections,
-)
+from onesigma.rules.corrections import Corrections, Together, decode_corrections, encode_corrections
 from onesigma.rules.dropout import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.runtime.contract import Contract
@@ -379,10 +374,9 @@ def _show(shape: tuple[int | None, ...]) -> str:
 
 def share_tensors(network: nn.Module, source: nn.Module) -> None:
     """Make ``source`` use the tensors of ``network`` wherever both have one of that name."""
-    for kind in ("parameters", "buffers"):
-        owned = dict(getattr(network, f"named_{kind}")())
-        for name, _ in list(getattr(source, f"named_{kind}")()):
-            tensor = owned.get(f"{SOURCE}.{name}")
-            if tensor is not None:
-                path, _, leaf = name.rpartition(".")
-                setattr(source.get_submodule(path), leaf, tensor)
+    owned = dict(chain(network.named_parameters(), network.named_buffers()))
+    for name, _ in [*source.named_parameters(), *source.named_buffers()]:
+        tensor = owned.get(f"{SOURCE}.{name}")
+        if tensor is not None:
+            path, _, leaf = name.rpartition(".")
+            setattr(source.get_submodule(path), leaf, tensor)

@@ -27,6 +27,17 @@ from onesigma.values.gaussian import uncertain_in
 Observer: TypeAlias = Callable[["Engine", fx.Node, Callable[[], Any]], Any]
 
 
+def watching(see: Callable[[fx.Node, Any], object]) -> Observer:
+    """An observer that changes nothing, and shows each node with its value."""
+
+    def observe(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
+        value = compute()
+        see(node, value)
+        return value
+
+    return observe
+
+
 class Engine(fx.Interpreter):
     """Run a captured graph on values that are a ``Tensor`` (certain) or ``Uncertain``."""
 

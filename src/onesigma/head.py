@@ -93,7 +93,7 @@ def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dic
     The averages; the variance is that within particles and that between them. Balanced masks are
     drawn together, so that 1/k makes that between them unbiased, not 1/(k − 1).
     """
-    each = {name: _apart(value, count) for name, value in fields.items()}
+    each = {name: x.reshape(-1, count, *x.shape[1:]) for name, x in fields.items()}
     joined = {name: value.mean(1) for name, value in each.items()}
     apart = each["mean"] - joined["mean"].unsqueeze(1)
     joined["var"] = joined["var"] + (apart * apart).mean(1)
@@ -103,13 +103,14 @@ def join_particles(fields: dict[str, Tensor], count: int, class_dim: int) -> dic
     return joined
 
 
-def _apart(value: Tensor, count: int) -> Tensor:
-    return value.reshape(-1, count, *value.shape[1:])
-
-
 def classify_certain(logits: Tensor, class_dim: int) -> Classification:
     """Certain logits: the plain softmax. Its epistemic part is 0, not a rounding error."""
+    probs, entropy = softmax_and_entropy(logits, class_dim)
+    return Classification(probs.movedim(-1, class_dim), entropy, entropy, torch.zeros_like(entropy))
+
+
+def softmax_and_entropy(logits: Tensor, class_dim: int) -> tuple[Tensor, Tensor]:
+    """The softmax, its classes last, and its entropy in nats."""
     log_probs = torch.log_softmax(logits.movedim(class_dim, -1), -1)
     probs = log_probs.exp()
-    entropy = -(probs * log_probs).sum(-1)
-    return Classification(probs.movedim(-1, class_dim), entropy, entropy, torch.zeros_like(entropy))
+    return probs, -(probs * log_probs).sum(-1)

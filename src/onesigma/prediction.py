@@ -68,13 +68,13 @@ def hide_rows(prediction: Prediction, inputs: Sequence[Tensor]) -> Prediction:
     # 0 or NaN for each row, to be added: there is no branch, so that it can be compiled.
     marks = [(x * 0).unsqueeze(-1).flatten(1).sum(1) for x in floating]
 
-    def hide(value: Any) -> Any:
-        for mark in marks if isinstance(value, Tensor) else ():
+    def hide(value: Tensor) -> Tensor:
+        for mark in marks:
             own = mark if value.shape[0] == mark.shape[0] else mark.sum(0, keepdim=True)
             value = value + own.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))
         return value
 
-    return Prediction(**{f.name: hide(getattr(prediction, f.name)) for f in fields(prediction)})
+    return prediction.each(hide)
 
 
 def _are_finite(inputs: Sequence[Tensor]) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import fx
 
+from onesigma.graph.capture import rate_of
 from onesigma.graph.flow import Flow, Step, adds_noise
 from onesigma.graph.locate import module_path, op_name, source_line
-from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES, RuleTable
 from onesigma.text_table import printable, text_table
 
@@ -165,14 +165,15 @@ def _candidate_table(candidates: Sequence[Candidate]) -> str:
 def make_report(
     module: fx.GraphModule, flow: Flow, rules: RuleTable, notes: Sequence[str]
 ) -> Report:
-    """Read the report off the walk."""
+    """The report of a network through which the noise was followed."""
     sites, entries = [], []
     for node in module.graph.nodes:
         if node.op != "call_function" or "val" not in node.meta:
             continue
         place = (node.name, op_name(node), module_path(node), source_line(node))
-        if rules.get(node.target) is not None and rules[node.target].adds_noise:
-            sites.append(Site(*place, rate=float(node.args[RATE_ARGUMENT])))
+        rule = rules.get(node.target)
+        if rule is not None and rule.adds_noise:
+            sites.append(Site(*place, rate_of(node)))
         step = flow.steps.get(node)
         if step is None:
             entries.append(Entry(*place, rule="", status="certain", note=""))
@@ -201,8 +202,8 @@ def _entry(place: tuple[str, str, str, str], step: Step, source: bool) -> Entry:
     rule = step.rule
     assert rule is not None
     if source:
-        rate = float(step.node.args[RATE_ARGUMENT])  # type: ignore[arg-type]
-        return Entry(*place, rule.family, "noise", _sentence(f"p = {rate:g}", rule.note))
+        rate = f"p = {rate_of(step.node):g}"
+        return Entry(*place, rule.family, "noise", _sentence(rate, rule.note))
     assumed = [f"assumes {a.value}" for a in step.broken if a.value]
     if step.broken:
         return Entry(*place, rule.family, "approximate", _sentence(*assumed, rule.note))

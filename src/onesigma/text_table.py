@@ -16,6 +16,12 @@ def printable(text: str) -> str:
     return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def first_few(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Some names in a row, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:

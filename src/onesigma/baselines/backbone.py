@@ -105,9 +105,7 @@ class Totals:
         if self.task == "classification":
             # One dim more than the logits: the passes come first.
             dim = self.class_dim + 1 if self.class_dim >= 0 else self.class_dim
-            log_probs = torch.log_softmax(values.movedim(dim, -1), -1)
-            probs = log_probs.exp()
-            terms += [probs, -(probs * log_probs).sum(-1)]
+            terms += head.softmax_and_entropy(values, dim)
         sums = [term.sum(0) for term in terms]
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
         self.passes += len(logits)

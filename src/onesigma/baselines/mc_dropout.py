@@ -20,7 +20,7 @@ from onesigma.baselines.backbone import Totals, original
 from onesigma.conversion import TASKS, require_one_of
 from onesigma.converted import Converted
 from onesigma.errors import InputError, NoRandomness
-from onesigma.graph.capture import is_site, shared_copy
+from onesigma.graph.capture import is_site, rate_of, shared_copy
 from onesigma.prediction import Prediction
 from onesigma.rules.dropout import CLASSIC, RATE_ARGUMENT
 
@@ -153,8 +153,7 @@ def _no_randomness() -> NoRandomness:
 def _unscale(graph: fx.Graph, site: fx.Node) -> None:
     """Classic dropout does not divide by q: take torch's division back."""
     with graph.inserting_after(site):
-        keep = 1 - float(site.args[RATE_ARGUMENT])  # type: ignore[arg-type]
-        unscaled = graph.call_function(torch.ops.aten.mul.Tensor, (site, keep))
+        unscaled = graph.call_function(torch.ops.aten.mul.Tensor, (site, 1 - rate_of(site)))
     site.replace_all_uses_with(unscaled, delete_user_cb=lambda user: user is not unscaled)
 
 

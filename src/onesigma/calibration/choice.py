@@ -18,14 +18,8 @@ from torch import Tensor, fx
 from onesigma.arguments import typed
 from onesigma.calibration.comparison import divergence, layers_of
 from onesigma.calibration.fitter import Fitter, is_fitted
-from onesigma.calibration.observation import (
-    Observed,
-    Progress,
-    RunningCovariance,
-    observe,
-    silent,
-)
-from onesigma.conversion import assemble, has_linear_logits, with_covariance
+from onesigma.calibration.observation import Observed, Progress, RunningCovariance, observe, silent
+from onesigma.conversion import FIXED_BATCH, assemble, has_linear_logits, with_covariance
 from onesigma.converted import MOMENTS, Converted, Inputs
 from onesigma.errors import InputError
 from onesigma.graph.locate import output_of
@@ -73,7 +67,7 @@ def calibrate(
             "covariance": _variant(converted, checked, as_it_is, covariance=True),
             "gains and covariance": _variant(converted, checked, found, covariance=True),
         }
-    errors = {name: _closeness(m, checked, observed, half) for name, m in candidates.items()}
+    errors = {name: _misfit(m, checked, observed, half) for name, m in candidates.items()}
     best = min(errors, key=lambda name: errors[name].score)
     tried = "; ".join(f"{name}: {error}" for name, error in errors.items())
     notes = [f"calibrated with {best}. Against Monte Carlo on held-out inputs, {tried}"]
@@ -88,7 +82,7 @@ def calibrate(
 
 def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> None:
     if not converted.settings.dynamic_batch:
-        raise InputError("The model fixes its batch size: calibrate cannot split the inputs.")
+        raise InputError(f"calibrate splits the inputs. {FIXED_BATCH}")
     if converted.settings.form != MOMENTS:
         raise InputError("This model was fitted already: calibrate is for what convert returns.")
     if converted.temperature is not None or converted.abstain is not None:
@@ -101,16 +95,11 @@ def _require_calibratable(converted: Converted, inputs: Sequence[Tensor]) -> Non
 
 
 def fit_corrections(
-    converted: Converted,
-    inputs: Inputs,
-    *,
-    passes: int = 100,
-    seed: int = 0,
-    progress: Progress = silent,
+    converted: Converted, inputs: Inputs, *, passes: int, seed: int = 0
 ) -> Corrections:
     """Corrections alone, fitted on all the inputs and not checked."""
     checked = converted.check_inputs(inputs)
-    observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, progress)
+    observed = _observe_layers(converted, checked, passes, len(checked[0]), seed, silent)
     return _fit(converted, checked, observed, len(checked[0]))
 
 
@@ -141,12 +130,9 @@ def _observe_layers(
 ) -> Observed:
     if passes < 4:
         raise InputError(f"passes={passes}: a variance needs at least 4, better 100.")
-    rules = converted.settings.rules
-    layers = {
-        node.name
-        for node in converted.source.graph.nodes
-        if node.name in layers_of(converted) and is_fitted(rules[node.target])
-    }
+    rules, known = converted.settings.rules, layers_of(converted)
+    nodes = [node for node in converted.source.graph.nodes if node.name in known]
+    layers = {node.name for node in nodes if is_fitted(rules[node.target])}
     features = _features_of_logits(converted.source) if _knows_covariance(converted) else None
     covary = {} if features is None else {features: rows}
     return observe(converted, inputs, layers, passes, seed=seed, progress=progress, covary=covary)
@@ -174,8 +160,8 @@ def _fit(
     return Fitter(converted, targets, covariances).run([x[:half] for x in inputs])
 
 
-class Closeness(NamedTuple):
-    """How close an answer is to Monte Carlo. Probabilities alone hide a spread that is wrong.
+class Misfit(NamedTuple):
+    """How far an answer is from Monte Carlo. Probabilities alone hide a spread that is wrong.
 
     Attributes:
         kl: of the probabilities, in nats; None for regression.
@@ -206,10 +192,10 @@ class Closeness(NamedTuple):
 
 
 @torch.no_grad()
-def _closeness(
+def _misfit(
     converted: Converted, inputs: Sequence[Tensor], observed: Observed, half: int
-) -> Closeness:
-    """On the inputs from ``half`` on."""
+) -> Misfit:
+    """How far off the answers are on the inputs from ``half`` on."""
     held = [x[half:] for x in inputs]
     prediction, output = converted(*held), observed.output
     mean, var = output.mean[half:], output.var[half:].clamp(min=1e-30)
@@ -225,7 +211,7 @@ def _closeness(
             for probs in (prediction.probs, plain)
         )
     seen = var > _SEEN * var.max()
-    return Closeness(
+    return Misfit(
         kl,
         plain_kl,
         float((off.abs() / var.sqrt())[seen].median()),

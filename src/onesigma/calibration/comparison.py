@@ -7,7 +7,7 @@ that noise is marked as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ from torch import Tensor, fx
 from onesigma import head
 from onesigma.arguments import typed
 from onesigma.calibration.exam import divergences
-from onesigma.calibration.observation import Moments, Observed, Progress, observe, silent
+from onesigma.calibration.observation import Observed, Progress, RunningMoments, observe, silent
 from onesigma.converted import Converted, Inputs
-from onesigma.engine import Engine
+from onesigma.engine import watching
 from onesigma.errors import InputError
 from onesigma.prediction import Prediction
 from onesigma.report import Entry
@@ -242,13 +242,11 @@ def carried_at(
     """The mean and variance that the engine carries at ``nodes``, as corrected."""
     seen: dict[str, Gaussian] = {}
 
-    def look(engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
-        value = compute()
+    def look(node: fx.Node, value: Any) -> None:
         if node.name in nodes and isinstance(value, Uncertain):
             seen[node.name] = value.expanded()
-        return value
 
-    converted.propagate(inputs, look)
+    converted.propagate(inputs, watching(look))
     return seen
 
 
@@ -260,7 +258,7 @@ def _distance(layer: LayerAudit) -> float:
     return abs(math.log(max(layer.std_ratio, 1e-12)))
 
 
-def _layer(entry: Entry, value: Gaussian, moments: Moments) -> LayerAudit | None:
+def _layer(entry: Entry, value: Gaussian, moments: RunningMoments) -> LayerAudit | None:
     std = moments.var.sqrt()
     spread = std > _SEEN * std.max()
     if not bool(spread.any()):

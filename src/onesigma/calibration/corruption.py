@@ -141,30 +141,16 @@ def spikes(x: Tensor, g: Generator) -> Tensor:
     return torch.where(torch.rand(x.shape, generator=g).to(x) < 0.02, far, x)
 
 
+def _by_name(*kinds: Corruption) -> dict[str, Corruption]:
+    return {kind.__name__.replace("_", " "): kind for kind in kinds}
+
+
 # What forms are fitted on, also two at once, and what they are judged on besides clean inputs: the
 # last two are never fitted on.
-FITTED_ON: dict[str, Corruption] = {
-    "noise": noise,
-    "gain": gain,
-    "channel gain": channel_gain,
-    "offset": offset,
-    "walk": walk,
-    "drift": drift,
-    "mixture": mixture,
-    "cut": cut,
-    "dead channels": dead_channels,
-    "swapped channels": swapped_channels,
-    "shuffled time": shuffled_time,
-    "stretched time": stretched_time,
-    "other phases": other_phases,
-    "turned axes": turned_axes,
-    "reversed time": reversed_time,
-}
+FITTED_ON = _by_name(
+    *(noise, gain, channel_gain, offset, walk, drift, mixture, cut, dead_channels),
+    *(swapped_channels, shuffled_time, stretched_time, other_phases, turned_axes, reversed_time),
+)
+JUDGED_ON = _by_name(noise, walk, saturation, spikes)
 # The same thing happens, and the sensor is another or worse: the label holds.
 LABEL_HOLDS = (noise, gain, channel_gain, offset, drift, dead_channels, stretched_time, turned_axes)
-JUDGED_ON: dict[str, Corruption] = {
-    "noise": noise,
-    "walk": walk,
-    "saturation": saturation,
-    "spikes": spikes,
-}

@@ -19,9 +19,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
-from onesigma.calibration.observation import Moments, RunningCovariance
+from onesigma.calibration.observation import RunningCovariance
 from onesigma.converted import Converted, with_prior
 from onesigma.engine import Engine
+from onesigma.graph.capture import rate_of
 from onesigma.graph.scale import WEIGHTS_BY_OUTPUT
 from onesigma.rules.affine import before_dropout
 from onesigma.rules.corrections import (
@@ -32,9 +33,8 @@ from onesigma.rules.corrections import (
     Parts,
     SumCorrelation,
 )
-from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES, Reach, Rule, RuleTable
-from onesigma.values.gaussian import Uncertain
+from onesigma.values.gaussian import Gaussian, Uncertain
 
 _CORRELATIONS = [step / 20 for step in range(20)] + [0.97, 0.99]
 _FACTORS = 16
@@ -47,7 +47,7 @@ class Fitter:
     def __init__(
         self,
         converted: Converted,
-        targets: Mapping[str, Moments],
+        targets: Mapping[str, Gaussian],
         covariances: Mapping[str, RunningCovariance],
     ) -> None:
         self.targets = targets
@@ -66,7 +66,7 @@ class Fitter:
     def correct(self, engine: Engine, node: fx.Node, compute: Callable[[], Any]) -> Any:
         """The value of a node with the corrections that its rule accepts."""
         value = compute()
-        rule = engine.rules.get(node.target)  # type: ignore[arg-type]
+        rule = engine.rules.get(node.target)
         if rule is None or not isinstance(value, Uncertain):
             return value
         if node.name not in self.targets:
@@ -76,14 +76,14 @@ class Fitter:
                 _FITS[kind](self, node, self.targets[node.name])
         return compute()
 
-    def fit_maximum(self, node: fx.Node, target: Moments) -> None:
+    def fit_maximum(self, node: fx.Node, target: Gaussian) -> None:
         def distance(correlation: float) -> float:
             value = self._try(node, MaximumCorrelation(correlation))
             return float((value.mean - target.mean).square().mean())
 
         self.found[node.name] = (MaximumCorrelation(min(_CORRELATIONS, key=distance)),)
 
-    def fit_sum(self, node: fx.Node, target: Moments) -> None:
+    def fit_sum(self, node: fx.Node, target: Gaussian) -> None:
         """The variance is linear in the correlation: two runs tell the slope."""
         branches = [self.engine.env[a] for a in node.args if isinstance(a, fx.Node)]
         if sum(isinstance(b, Uncertain) for b in branches) < 2 or branches[0] is branches[1]:
@@ -96,7 +96,7 @@ class Fitter:
             correlation = (float(target.var.mean()) - apart) / (full - apart)
             self.found[node.name] = (SumCorrelation(min(max(correlation, -1.0), 1.0)),)
 
-    def fit_factors(self, node: fx.Node, target: Moments) -> None:
+    def fit_factors(self, node: fx.Node, target: Gaussian) -> None:
         """The largest eigenvectors of the correlation of a last layer's inputs, less its diagonal.
 
         In units of the std that is carried, so that what that is off by is repaired, too.
@@ -118,7 +118,7 @@ class Fitter:
             loadings = (vectors[:, -_FACTORS:] * values[-_FACTORS:].sqrt())[:, strong]
             self.found[node.name] = (Factors(loadings.double().round(decimals=5), rate),)
 
-    def fit_gain(self, node: fx.Node, target: Moments) -> None:
+    def fit_gain(self, node: fx.Node, target: Gaussian) -> None:
         """What is left after the other corrections: for each channel, or one for all."""
         if node.name not in self.found:
             self._fit_parts(node, target.var)
@@ -141,14 +141,14 @@ class Fitter:
         if not isinstance(self.engine.env[site.args[0]], Uncertain):  # type: ignore[index]
             return  # all of it is fresh: a gain does
         old, own = self._along(chain, Parts(1.0, 0.0)), self._along(chain, Parts(0.0, 1.0))
-        if self.engine.rules[site.target].reach is Reach.COPIES:  # type: ignore[index]
+        if self.engine.rules[site.target].reach is Reach.COPIES:
             inherited, fresh = _two_parts(old, own, wanted)
         else:  # masks of single elements are independent: their part is right as it is
             inherited, fresh = float(_ratio((wanted - own).mean(), old.mean())), 1.0
         self._along(chain, Parts(max(inherited, _LEAST), max(fresh, _LEAST)))
 
     def _try(self, node: fx.Node, correction: Correction) -> Uncertain:
-        """The node's value with this correction, which is taken back."""
+        """The node's value with this correction, which is only tried."""
         self.found[node.name] = (correction,)
         value: Uncertain = self.engine.compute(node)
         del self.found[node.name]
@@ -163,7 +163,7 @@ class Fitter:
         return var
 
 
-_Fit: TypeAlias = Callable[[Fitter, fx.Node, Moments], None]
+_Fit: TypeAlias = Callable[[Fitter, fx.Node, Gaussian], None]
 _FITS: dict[type[Correction], _Fit] = {
     Factors: Fitter.fit_factors,
     Gain: Fitter.fit_gain,
@@ -184,7 +184,7 @@ def _from_dropout(layer: fx.Node, rules: RuleTable) -> list[fx.Node] | None:
         before = chain[0].args[0]
         if not isinstance(before, fx.Node) or len(before.users) > 1:
             return None
-        rule = rules.get(before.target)  # type: ignore[arg-type]
+        rule = rules.get(before.target)
         if rule is None or not (rule.adds_noise or rule.moves_only):
             return None
         chain.insert(0, before)
@@ -198,7 +198,7 @@ def _rate_before(layer: fx.Node, rules: RuleTable) -> float:
     dropout = torch.ops.aten.dropout.default
     if chain is None or chain[0].target is not dropout or rules[dropout] is not RULES[dropout]:
         return 0.0
-    return float(chain[0].args[RATE_ARGUMENT])  # type: ignore[arg-type]
+    return rate_of(chain[0])
 
 
 def _two_parts(old: Tensor, own: Tensor, wanted: Tensor) -> tuple[float, float]:

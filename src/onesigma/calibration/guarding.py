@@ -12,6 +12,7 @@ from torch import Tensor, fx
 
 from onesigma.converted import Converted
 from onesigma.decide.guard import Guard, Layout, Measured, make_contract
+from onesigma.engine import Engine, watching
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
 from onesigma.graph.locate import output_of
@@ -100,7 +101,7 @@ def add_guard(
         logits, output = looking(*few)
     dynamic = converted.settings.dynamic_batch
     behind = as_graph(guard, (*few, output, logits), dynamic=dynamic)
-    inputs = [node for node in network.graph.nodes if node.op == "placeholder"]
+    inputs = network.graph.find_nodes(op="placeholder")
     guarded = append(network, behind, [*inputs, layer, output_of(network)], "guard")
     settings = replace(converted.settings, contract=contract)
     return converted.with_changes(network=guarded, settings=settings), guard.held_out
@@ -108,26 +109,17 @@ def add_guard(
 
 def _first_layer(network: fx.GraphModule, known: Sequence[Tensor]) -> fx.Node:
     """The first that has a row for each input: of what bends and has positions, else of all."""
-    found = _Shapes(network).of(*(x[:_FEW] for x in known))
+    found = dict[fx.Node, torch.Size]()
+
+    def note(node: fx.Node, value: Any) -> None:
+        if node.op == "call_function" and isinstance(value, Tensor) and value.is_floating_point():
+            found[node] = value.shape
+
+    with torch.no_grad():
+        Engine(network, {}, observer=watching(note)).run(*(x[:_FEW] for x in known))
     rows = [n for n, shape in found.items() if len(shape) > 1 and shape[0] == _FEW]
     bends = [n for n in rows if n.target in _BENDS]
     return [*(n for n in bends if len(found[n]) > 2), *bends, *rows][0]
-
-
-class _Shapes(fx.Interpreter):
-    """Runs a graph, and notes the shape of each floating-point tensor that an op returns."""
-
-    def of(self, *inputs: Tensor) -> dict[fx.Node, torch.Size]:
-        self.found = dict[fx.Node, torch.Size]()
-        with torch.no_grad():
-            self.run(*inputs)
-        return self.found
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.op == "call_function" and isinstance(value, Tensor) and value.is_floating_point():
-            self.found[n] = value.shape
-        return value
 
 
 def _looking(network: fx.GraphModule, layer: fx.Node) -> fx.GraphModule:

@@ -110,7 +110,7 @@ def _temperature(
     again = torch.cat([labels] * len(LABEL_HOLDS))
 
     def loss(prediction: Prediction, truth: Tensor, shift: float | None) -> float:
-        """On the half that each temperature was not fitted on."""
+        """The NLL on the half that each temperature was not fitted on."""
         total, times = 0.0, len(truth) // len(labels)
         for (_, b), heat in zip(halves, fitted, strict=True):
             chosen = Temperature(1.0) if shift is None else replace(heat, shift=shift)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -17,6 +17,7 @@ from torch import Tensor, fx
 from onesigma import head
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.converted import Converted
+from onesigma.engine import Engine, watching
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -24,16 +25,6 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 def silent(steps: Iterable[int]) -> Iterable[int]:
     """No progress bar."""
     return steps
-
-
-class Moments(Protocol):
-    """Mean and variance of a value, over passes."""
-
-    @property
-    def mean(self) -> Tensor: ...
-
-    @property
-    def var(self) -> Tensor: ...
 
 
 class RunningMoments:
@@ -124,9 +115,7 @@ def observe(
     ``covary`` names nodes to keep the elements' covariance of, over so many of the inputs.
     """
     stochastic, own = _switch_on(converted, inputs)
-    class_dim = converted.settings.class_dim
-    classifies = converted.settings.task == "classification"
-    output = RunningMoments()
+    settings, output = converted.settings, RunningMoments()
     observed = Observed(
         {name: RunningMoments() for name in nodes}
         | {name: RunningCovariance(rows) for name, rows in (covary or {}).items()},
@@ -135,7 +124,12 @@ def observe(
         output,
         RunningMoments() if own else output,
     )
-    recorder = _Recorder(stochastic, observed.nodes)
+
+    def record(node: fx.Node, value: Any) -> None:
+        if node.name in observed.nodes and isinstance(value, Tensor):
+            observed.nodes[node.name].add(value)
+
+    recorder = Engine(stochastic, {}, observer=watching(record))
     for index in progress(range(passes)):
         with seeded(seed, index, inputs[0].device):
             (logits,) = recorder.run(*_with_prior(converted, inputs))
@@ -145,10 +139,10 @@ def observe(
             with seeded(seed, index, inputs[0].device):
                 logits = own(*_with_prior(converted, inputs))
         observed.output.add(logits)
-        if classifies:
-            log_probs = torch.log_softmax(logits.double().movedim(class_dim, -1), -1)
-            observed.probs[index % 2].add(log_probs.exp())
-            observed.aleatoric.add(-(log_probs.exp() * log_probs).sum(-1))
+        if settings.task == "classification":
+            probs, entropy = head.softmax_and_entropy(logits.double(), settings.class_dim)
+            observed.probs[index % 2].add(probs)
+            observed.aleatoric.add(entropy)
     return observed
 
 
@@ -169,17 +163,3 @@ def _with_prior(converted: Converted, inputs: Sequence[Tensor]) -> list[Tensor]:
     """The input prior is noise too: a fresh draw of it for each pass."""
     var = converted.input_var
     return [x if var is None else x + var.sqrt() * torch.randn_like(x) for x in inputs]
-
-
-class _Recorder(fx.Interpreter):
-    """An interpreter that shows the values of some nodes to their running moments."""
-
-    def __init__(self, module: fx.GraphModule, watched: dict[str, RunningMoments]) -> None:
-        super().__init__(module)
-        self.watched = watched
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.name in self.watched and isinstance(value, Tensor):
-            self.watched[n.name].add(value)
-        return value

@@ -113,7 +113,7 @@ def _run_report(args: argparse.Namespace) -> None:
 
 
 def _read_foreign(args: argparse.Namespace, model: Opened) -> Tensor | None:
-    """Cut and scaled as the other samples are."""
+    """The foreign samples, cut and scaled as the others are."""
     import torch
 
     if args.foreign is None:

@@ -51,16 +51,15 @@ def _add_fit_options(parser: argparse.ArgumentParser) -> None:
     command.add_class_names(parser)
     command.add_json(parser, "print the report as JSON")
     what = "close enough is: as this many Monte-Carlo passes; default 30"
-    parser.add_argument("--worth", type=command.parse_count, default=30, metavar="N", help=what)
+    parser.add_argument("--worth", **command.COUNT, default=30, help=what)
     what = "at most so many times the cost of the plain network"
     parser.add_argument("--budget", type=float, metavar="X", help=what)
     what = "keeps what is finished; after an interruption, the same command goes on from there"
     command.add_file(parser, "--resume", what=what, metavar="FOLDER")
     group = command.add_cutting(parser, "; or data, for those of the unlabelled inputs")
-    names: Any = {"type": lambda text: text.split(","), "metavar": "A,B,…"}
     what = "names of the channels; default: those of the columns"
-    group.add_argument("--channels", **names, help=what)
-    group.add_argument("--units", **names, help="of the channels")
+    group.add_argument("--channels", **command.NAMES, help=what)
+    group.add_argument("--units", **command.NAMES, help="of the channels")
     group.add_argument("--rate", type=float, metavar="HZ", help="instants per second")
     parser.set_defaults(batch=256)
 

@@ -62,9 +62,8 @@ def _add_recordings(parser: argparse.ArgumentParser) -> None:
         "for recordings of many devices",
         "Needs an .onnx file of onesigma.export. Run it again to go on after an interruption.",
     )
-    names: Any = {"type": lambda text: text.split(","), "metavar": "A,B,…"}
     what = "columns, or folders such as device=17, that tell recordings apart"
-    group.add_argument("--group-by", **names, help=what)
+    group.add_argument("--group-by", **command.NAMES, help=what)
     what = "the column that says when: no window crosses a gap"
     group.add_argument("--time", metavar="COLUMN", help=what)
     what = "of a time that is a number; default s"
@@ -79,7 +78,7 @@ def _add_recordings(parser: argparse.ArgumentParser) -> None:
     what = "who does the work; default local"
     group.add_argument("--engine", choices=("local", "ray", "spark"), help=what)
     what = "parts at the same time; default: one per core"
-    group.add_argument("--workers", type=command.parse_count, metavar="N", help=what)
+    group.add_argument("--workers", **command.COUNT, help=what)
 
 
 def _parse_place(text: str) -> Path | str:
@@ -132,7 +131,7 @@ def _run(args: argparse.Namespace) -> None:
     if _is_many(args):
         return _score(args)
     if isinstance(args.output, str):
-        raise InputError(f"{args.output}: the answers to one file are written to a file here.")
+        raise InputError(f"{args.output}: a URL is for recordings. Give -o a path of this machine.")
     same = args.output is not None and os.path.realpath(args.output) == os.path.realpath(args.data)
     if same:
         raise InputError(f"{args.output} is the data itself: give the answers another name.")

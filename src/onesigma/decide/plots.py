@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def draw_monitor(monitor: Monitor, path: Path | str) -> None:
-    """What it averages, over as many inputs as its window has; the evidence; the alarms."""
+    """Averages over the stream, as long as the monitor's window; the evidence; the alarms."""
     history, known = monitor.history, monitor.reference.known
     place, limit = history["index"], 1 / monitor.false_alarms
     if not len(place):
@@ -62,7 +62,6 @@ def _running(values: Numbers, blocks: int) -> Numbers:
 class Curve(NamedTuple):
     """For each threshold: the mean cost, the share of wrong answers, and that which left early."""
 
-    thresholds: Numbers
     costs: Numbers
     errors: Numbers
     coverage: Numbers
@@ -81,7 +80,7 @@ def curve(
         place = leaves.argmax(0)
         left = place < len(said) - 1
         rows.append((np.take(costs, place).mean(), wrong[place, columns].mean(), left.mean()))
-    return Curve(thresholds, *np.array(rows).T)
+    return Curve(*np.array(rows).T)
 
 
 def draw_exits(
@@ -98,7 +97,7 @@ def draw_exits(
     every = curve(said, labels, costs, np.append(levels, levels[-1] + 1))
     here = curve(said, labels, costs, np.array([chosen]))
     panels = _Panels(["wrong answers, % (dashed: whole network)", "answered early, %"])
-    for axis, values, point in zip(panels.axes, every[2:], here[2:], strict=True):
+    for axis, values, point in zip(panels.axes, every[1:], here[1:], strict=True):
         axis.plot(100 * every.costs, 100 * values, color=BLUE)
         axis.plot(100 * here.costs, 100 * point, "o", color=ORANGE)
     whole = 100 * float((said[-1].label != labels).double().mean())

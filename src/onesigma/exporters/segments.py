@@ -24,7 +24,7 @@ from onesigma.forms.exits import EarlyExit
 from onesigma.graph import capture
 from onesigma.runtime.exits import FORMAT, LEAVE
 from onesigma.runtime.model import EXITS
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 if TYPE_CHECKING:
     from onesigma.exporters.c import Generated
@@ -57,7 +57,7 @@ class _Piece(nn.Module):
 
 
 class _Named(nn.Module):
-    """A piece with names for its outputs, as they are compared."""
+    """A piece whose outputs have names, for the comparison with ONNX."""
 
     def __init__(self, piece: _Piece, names: Sequence[str]) -> None:
         super().__init__()
@@ -95,11 +95,11 @@ def make_segments(
 
 def _inputs_of(model: EarlyExit, place: int) -> list[str]:
     graph: fx.Graph = model.segments[place].graph  # type: ignore[assignment]
-    return [node.name for node in graph.nodes if node.op == "placeholder"]
+    return [node.name for node in graph.find_nodes(op="placeholder")]
 
 
 def _kept_by(model: EarlyExit, place: int) -> list[str]:
-    """What it returns for later ones: by their names there."""
+    """What a piece returns for later ones, by the names that the next one has for it."""
     return _inputs_of(model, place + 1) if place + 1 < len(model.segments) else []
 
 
@@ -127,8 +127,7 @@ def write_segments(
         listed.append({"file": path.name, "sha256": digest})
     content = {"format": FORMAT, "segments": listed, "costs": model.costs}
     content["rule"] = model.rule.to_dict()
-    with replacing(folder / EXITS) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_text(folder / EXITS, json.dumps(content, indent=1))
     return onnx_file.Exported(
         *(folder, opset, sum(each.nodes for each in written), sum(each.size for each in written)),
         *(agreements[0].runtime, max(each.error for each in agreements)),

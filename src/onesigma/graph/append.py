@@ -19,7 +19,7 @@ def append(
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     outputs = graph.graph_copy(first.graph, copies)
     tensors = {str(n.target): tensor_of(first, n) for n in graph.nodes if n.op == "get_attr"}
-    inputs = [node for node in second.graph.nodes if node.op == "placeholder"]
+    inputs = second.graph.find_nodes(op="placeholder")
     theirs = {node: copies[fed] for node, fed in zip(inputs, read, strict=True)}
     more = graph.graph_copy(second.graph, theirs)
     for node, copy in theirs.items():

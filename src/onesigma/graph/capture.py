@@ -32,7 +32,7 @@ from torch.overrides import TorchFunctionMode
 from onesigma.errors import CaptureError, InputError, ModelError
 from onesigma.graph.locate import describe, source_line
 from onesigma.graph.wrap import Network, in_order
-from onesigma.graph.write import Writer, write
+from onesigma.graph.write import NOTHING, Writer, write
 from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import RULES
 
@@ -40,17 +40,12 @@ DROPOUTS = {
     *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
     *(torch.dropout, torch.dropout_, torch.alpha_dropout, torch.feature_dropout),
 }
-_NOTHING = (
-    torch.ops.aten.lift_fresh_copy.default,
-    torch.ops.aten.detach_.default,
-    torch.ops.aten.alias.default,
-)
-_RECURRENT = (
+RECURRENT = (
     *(torch.ops.aten.lstm.input, torch.ops.aten.gru.input),
     *(torch.ops.aten.rnn_tanh.input, torch.ops.aten.rnn_relu.input),
 )
 # Ops that hold a dropout, and the place of its rate among their arguments.
-_HOLDERS = {torch.ops.aten.scaled_dot_product_attention.default: 4, **dict.fromkeys(_RECURRENT, 5)}
+_HOLDERS = {torch.ops.aten.scaled_dot_product_attention.default: 4, **dict.fromkeys(RECURRENT, 5)}
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
@@ -140,7 +135,10 @@ def _as_network(model: Any) -> tuple[nn.Module, list[str]]:
             "network.load_state_dict(weights) and pass the network."
         )
     if not isinstance(model, nn.Module):
-        raise ModelError(f"The model is a {type(model).__name__}, no nn.Module.")
+        raise ModelError(
+            f"The model is a {type(model).__name__}, no nn.Module. Pass the network itself; files "
+            "are read by onesigma.load, read_onnx and read_keras."
+        )
     return model, []
 
 
@@ -204,7 +202,7 @@ def _recurrent_by_shape() -> Iterator[None]:
     holds the layer whole: a window of a hundred instants then takes half a minute.
     """
     key, before = torch._C.DispatchKey.CompositeImplicitAutograd, dict[Any, Any]()
-    for op in _RECURRENT:
+    for op in RECURRENT:
         before[op], op.py_kernels[key] = op.py_kernels[key], _recurrent_shapes
     try:
         yield
@@ -242,7 +240,7 @@ def plain_module(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     graph.set_codegen(fx.graph.CodeGen())
     for node in list(graph.nodes):
         # A constant made by torch.tensor() arrives as a copy of itself; alias: see _OwnOutputs.
-        if node.target in _NOTHING:
+        if node.target in NOTHING:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         # The dtype at capture, asserted at run time, would forbid .double() and the like.
@@ -390,7 +388,7 @@ def _why(error: str) -> str:
 
 def _has_dynamic_batch(exported: torch.export.ExportedProgram) -> bool:
     names = set(exported.graph_signature.user_inputs)
-    inputs = [n for n in exported.graph.nodes if n.op == "placeholder" and n.name in names]
+    inputs = [n for n in exported.graph.find_nodes(op="placeholder") if n.name in names]
     return all(isinstance(n.meta["val"].shape[0], torch.SymInt) for n in inputs)
 
 
@@ -490,7 +488,7 @@ def held_rate(node: fx.Node) -> float:
         return 0.0
     place = _HOLDERS[node.target]
     rate = node.args[place] if len(node.args) > place else node.kwargs.get("dropout_p", 0.0)
-    one_layer = node.target in _RECURRENT and node.args[4] == 1
+    one_layer = node.target in RECURRENT and node.args[4] == 1
     return 0.0 if one_layer else float(rate)  # type: ignore[arg-type]
 
 
@@ -508,7 +506,7 @@ def _trains_alike(model: nn.Module, examples: tuple[Tensor, ...], sites: list[fx
 
 
 class _WithLines(Writer):  # type: ignore[no-untyped-call]
-    """Notes the source lines too, of what may draw, in the form that torch.export gives them."""
+    """A writer that notes the source lines of ops that may draw, in the form of torch.export."""
 
     def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
         node = super().step(op, target, args, kwargs)
@@ -527,7 +525,7 @@ def _switch_off(model: nn.Module, sites: list[fx.Node], acting: set[str]) -> lis
     """Dropout that is off in training too, F.dropout(x, p, False), is no noise: its rate is 0."""
     if is_captured(model):
         return []
-    off = [node for node in sites if _place(node) not in acting and node.args[RATE_ARGUMENT]]
+    off = [node for node in sites if _place(node) not in acting and rate_of(node)]
     notes = [f"{_place(node)} is off in training mode, too: it adds no noise" for node in off]
     for node in off:
         node.update_arg(RATE_ARGUMENT, 0.0)
@@ -576,6 +574,11 @@ def is_site(node: fx.Node) -> bool:
         return False
     rule = RULES.get(functional_form(node.target))
     return rule is not None and rule.adds_noise
+
+
+def rate_of(site: fx.Node) -> float:
+    """The share of its input that a dropout drops."""
+    return float(site.args[RATE_ARGUMENT])  # type: ignore[arg-type]
 
 
 def functional_form(target: Any) -> Any:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from onesigma.graph.capture import functional_form, held_rate, is_site
+from onesigma.graph.capture import RECURRENT, functional_form, held_rate, is_site
 from onesigma.graph.flow import adds_noise
 from onesigma.graph.inline import splice
 from onesigma.rules.dropout import RATE_ARGUMENT
@@ -52,7 +52,7 @@ def compose(module: fx.GraphModule, *, prior: bool, keep: fx.Node | None = None)
 
     ``keep`` stays whole: a last softmax, which the head takes over.
     """
-    noisy = {n for n in module.graph.nodes if n.op == "placeholder" and prior}
+    noisy = set(module.graph.find_nodes(op="placeholder") if prior else ())
     for node in list(module.graph.nodes):
         if adds_noise(node, RULES) or noisy & {*node.all_input_nodes}:
             noisy.add(node)
@@ -281,10 +281,7 @@ MADE_OF: dict[Any, Callable[..., Any]] = {
 # The ops that hold a dropout (``capture.held_rate``), with it in plain sight.
 HOLDING: dict[Any, Callable[..., Any]] = {
     aten.scaled_dot_product_attention.default: _attention,
-    **{
-        kind: _layers(kind)
-        for kind in (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    },
+    **{kind: _layers(kind) for kind in RECURRENT},
 }
 # Where an argument after the first is uncertain: the weights of a layer (DropConnect), a divisor.
 _OTHERWISE: dict[Any, Callable[..., Any]] = {

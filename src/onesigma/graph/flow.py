@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from onesigma.graph.capture import rate_of
 from onesigma.rules.by_cases import POINTWISE, takes_cases
-from onesigma.rules.dropout import RATE_ARGUMENT
 from onesigma.rules.table import Assumption, Reach, Rule, RuleTable
 
 PRIOR = "input prior"
@@ -65,7 +65,7 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
             known[node] = Noise(frozenset({f"{PRIOR} {node.name}"}), apart=True, normal=True)
         if node.op == "output":
             flow.reaches_output = any(n in known for n in node.all_input_nodes)
-        rule = rules.get(node.target) if callable(node.target) else None
+        rule = rules.get(node.target)
         if node.op != "call_function" or (rule is not None and rule.certain):
             continue
         incoming = [n for n in _inputs(node) if n in known]
@@ -79,8 +79,8 @@ def trace_noise(module: fx.GraphModule, rules: RuleTable, *, prior: bool) -> Flo
 
 def adds_noise(node: fx.Node, rules: RuleTable) -> bool:
     """A dropout with a rate above zero."""
-    rule = rules.get(node.target) if callable(node.target) else None
-    return rule is not None and rule.adds_noise and float(node.args[RATE_ARGUMENT]) > 0  # type: ignore[arg-type]
+    rule = rules.get(node.target)
+    return rule is not None and rule.adds_noise and rate_of(node) > 0
 
 
 def _inputs(node: fx.Node) -> list[fx.Node]:

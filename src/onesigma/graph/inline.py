@@ -40,8 +40,7 @@ def splice(
     graph: fx.Graph, call: fx.Node, nested: fx.Graph, arguments: Sequence[Any]
 ) -> set[fx.Node]:
     """Put a graph in the place of a node, with these values for its inputs; returns its nodes."""
-    placeholders = [n for n in nested.nodes if n.op == "placeholder"]
-    values = dict(zip(placeholders, arguments, strict=True))
+    values = dict(zip(nested.find_nodes(op="placeholder"), arguments, strict=True))
     with graph.inserting_before(call):
         results: Any = graph.graph_copy(nested, values)
     new = {node for node in values.values() if node not in arguments}

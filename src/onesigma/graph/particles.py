@@ -20,10 +20,9 @@ import torch
 from torch import Tensor, fx
 
 from onesigma.errors import UnsupportedOp
-from onesigma.graph.capture import is_site, shared_copy
+from onesigma.graph.capture import is_site, rate_of, shared_copy
 from onesigma.graph.locate import describe
 from onesigma.graph.split import last_dropout, nodes_behind
-from onesigma.rules.dropout import RATE_ARGUMENT
 
 aten = torch.ops.aten
 # Dimensions of which each index has a mask of its own; None for all.
@@ -43,7 +42,7 @@ def spread(
     """
     module = shared_copy(source)
     kept = None if keep is None else keep.name
-    sites = [n for n in module.graph.nodes if is_site(n) and n.args[RATE_ARGUMENT]]
+    sites = [n for n in module.graph.nodes if is_site(n) and rate_of(n)]
     drawn: list[fx.Node] = [site for site in sites if site.name != kept]
     spreader = _Spreader(module, nodes_behind(module.graph, drawn), count, seed)
     last = last_dropout(module.graph)
@@ -81,7 +80,7 @@ class _Spreader:
         self._module, self._graph = module, module.graph
         self._generator = torch.Generator().manual_seed(seed)
         self._repeated: dict[fx.Node, fx.Node] = {}
-        first = next(n for n in self._graph.nodes if n.op == "placeholder")
+        first = self._graph.find_nodes(op="placeholder")[0]
         self._batch = first.meta["val"].shape[0].node.expr
 
     def repeat_inputs(self, node: fx.Node) -> None:
@@ -132,8 +131,7 @@ class _Spreader:
 
     def _masks(self, site: fx.Node, dim: int, times: int) -> Tensor:
         """Of the particles of one input: 1 along ``dim``, and behind it a size for particles."""
-        rate, value = site.args[RATE_ARGUMENT], site.meta["val"]
-        assert isinstance(rate, float | int)
+        rate, value = rate_of(site), site.meta["val"]
         if self.count * (1 - rate) < 1 - 1e-6:
             raise UnsupportedOp(
                 f"{describe(site)}: {self.count} particles are too few to drop {rate:g}; take "
@@ -144,7 +142,7 @@ class _Spreader:
             each = [size if index < own else 1 for index, size in enumerate(each)]
         if not all(isinstance(size, int) for size in each):
             raise UnsupportedOp(f"{describe(site)}: particles need sizes that are fixed.")
-        masks = balanced_masks(float(rate), self.count, each, self._generator)
+        masks = balanced_masks(rate, self.count, each, self._generator)
         return masks.flatten(0, 1).movedim(0, dim).unsqueeze(dim).to(value.dtype).contiguous()
 
     def _rows(self, node: fx.Node) -> tuple[int, int] | None:

@@ -22,12 +22,8 @@ _RESHAPES = (aten.flatten.using_ints, aten.view.default, aten.reshape.default)
 # Layers whose weights have the output channels first, and the dim of the channels in the output.
 WEIGHTS_BY_OUTPUT = {
     aten.linear.default: -1,
-    aten.conv1d.default: 1,
-    aten.conv1d.padding: 1,
-    aten.conv2d.default: 1,
-    aten.conv2d.padding: 1,
-    aten.conv3d.default: 1,
-    aten.conv3d.padding: 1,
+    **{conv.default: 1 for conv in (aten.conv1d, aten.conv2d, aten.conv3d)},
+    **{conv.padding: 1 for conv in (aten.conv1d, aten.conv2d, aten.conv3d)},
 }
 
 
@@ -74,7 +70,7 @@ def _move_past(node: fx.Node) -> None:
 
 
 def _is_linear_in_variance(node: fx.Node) -> bool:
-    rule = RULES.get(node.target) if callable(node.target) else None
+    rule = RULES.get(node.target)
     if rule is None or not rule.linear_in_variance or len(node.args) <= _WEIGHT:
         return False
     biased = len(node.args) > _BIAS and node.args[_BIAS] is not None

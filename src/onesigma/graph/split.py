@@ -11,7 +11,7 @@ from onesigma.graph.capture import is_site
 
 
 def nodes_behind(graph: fx.Graph, sources: Iterable[fx.Node]) -> set[fx.Node]:
-    """The sources, and all ops that read of them."""
+    """The sources, and all ops that depend on them."""
     behind = set(sources)
     for node in graph.nodes:
         if node.op != "output" and behind.intersection(node.all_input_nodes):
@@ -31,8 +31,8 @@ def crossing(graph: fx.Graph, behind: set[fx.Node]) -> list[fx.Node]:
 
 
 def weights_alone(graph: fx.Graph) -> set[fx.Node]:
-    """What depends on no input."""
-    behind = nodes_behind(graph, [node for node in graph.nodes if node.op == "placeholder"])
+    """The nodes that depend on no input: weights, and what is made of them alone."""
+    behind = nodes_behind(graph, graph.find_nodes(op="placeholder"))
     return {node for node in graph.nodes if node not in behind and node.op != "output"}
 
 
@@ -46,7 +46,7 @@ def last_dropout(graph: fx.Graph) -> fx.Node | None:
 
 def has_rows(node: fx.Node) -> bool:
     """Whether its first dimension is that of the inputs: a row for each of them."""
-    first = next(n for n in node.graph.nodes if n.op == "placeholder")
+    first = node.graph.find_nodes(op="placeholder")[0]
     inputs, value = (n.meta.get("val") for n in (first, node))
     if not isinstance(value, Tensor) or not isinstance(inputs, Tensor) or not value.dim():
         return False
@@ -75,7 +75,7 @@ def cut(module: fx.GraphModule, parts: Sequence[set[fx.Node]]) -> list[fx.GraphM
     made of weights alone is computed by each that reads it.
     """
     graph, fixed = module.graph, weights_alone(module.graph)
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    inputs = graph.find_nodes(op="placeholder")
     every = {node for node in graph.nodes if node.op == "call_function"}
     crossed = (crossing(graph, behind) for behind in parts)
     taken = [inputs, *([node for node in each if node not in fixed] for each in crossed)]

@@ -23,7 +23,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKey
 aten = torch.ops.aten
 
 # What a constant made by torch.tensor() goes through; alias: see capture.
-_NOTHING = (
+NOTHING = (
     *(aten.lift_fresh.default, aten.lift_fresh_copy.default),
     *(aten.detach_.default, aten.alias.default),
 )
@@ -98,7 +98,7 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         with no_python_dispatcher():  # which is slow, and has done its part
             out = func(*args, **(kwargs or {}))
-            if func in _NOTHING:
+            if func in NOTHING:
                 self._know(out, self._as_nodes(args[0]))
             elif func not in _SIZES:
                 _require(isinstance(out, (Tensor, *_NESTED)))
@@ -110,7 +110,7 @@ class Writer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def step(self, op: str, target: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> fx.Node:
-        """The node of what comes next."""
+        """Note the next step; returns its node."""
         packet = getattr(target, "overloadpacket", target)
         name = getattr(packet, "__name__", None)
         self.steps.append(self.graph.create_node(op, target, args, kwargs or {}, name))
@@ -197,7 +197,7 @@ class _Batch:
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
-        self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self._inputs = graph.find_nodes(op="placeholder")
         self._known: dict[tuple[int, int], fx.Node] = {}
 
     def line(self, few: int, more: int) -> fx.Node:

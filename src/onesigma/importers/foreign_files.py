@@ -24,12 +24,8 @@ _KINDS = {
     ".tflite": "a TensorFlow Lite model. Make an ONNX file of it, "
     f"{_TF2ONNX} --tflite model.tflite --output model.onnx",
     ".pb": _SAVED_MODEL,
-    ".mlmodel": _CORE_ML,
-    ".mlpackage": _CORE_ML,
-    ".mlmodelc": _CORE_ML,
-    ".engine": _ENGINE,
-    ".plan": _ENGINE,
-    ".trt": _ENGINE,
+    **dict.fromkeys((".mlmodel", ".mlpackage", ".mlmodelc"), _CORE_ML),
+    **dict.fromkeys((".engine", ".plan", ".trt"), _ENGINE),
     ".pte": f"an ExecuTorch program, compiled for a device. {_SOURCE}",
     ".ort": f"an ONNX Runtime model in its own format. {_SOURCE}",
 }

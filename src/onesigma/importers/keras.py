@@ -191,7 +191,7 @@ def _refuse_shared_masks(layers: list[Any]) -> None:
 
 
 def _not_carried(layers: list[Any]) -> tuple[str, ...]:
-    """Noise of training only; attention has a rate of its own."""
+    """A note for each layer whose noise acts in training only and has no rule."""
     notes = []
     for layer in layers:
         kind, rate = type(layer).__name__, getattr(layer, "dropout", 0)

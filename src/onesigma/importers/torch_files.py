@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from onesigma.errors import FileError, ModelError
 from onesigma.graph.capture import Program, is_site, plain_module
 from onesigma.importers.factory import folders_on_path
+from onesigma.text_table import first_few
 
 PICKLED = (".pt", ".pth", ".ckpt")
 PROGRAM = ".pt2"
@@ -41,15 +42,10 @@ def put_weights(model: nn.Module, path: Path, *, trust: bool = False) -> None:
             if weights[name].shape != own[name].shape
         ],
     }
-    lines = [f"  {what}: {_some(names)}" for what, names in faults.items() if names]
+    lines = [f"  {what}: {first_few(names, _SHOWN)}" for what, names in faults.items() if names]
     if lines:
         raise FileError("\n".join([f"{path.name} does not fit the model:", *lines]))
     model.load_state_dict(weights)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def read_weights(path: Path, *, trust: bool = False) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from onesigma.moments.exponential import Tail
 from onesigma.moments.piecewise import Moments
 from onesigma.moments.quadrature import SmoothFunction
-from onesigma.moments.tails import upper_probability
+from onesigma.moments.tails import INV_SQRT_2PI, upper_probability
 
 
 def _sigmoid(x: float) -> float:
@@ -73,7 +73,7 @@ def _small_normal_step(m: Tensor, d: Tensor) -> Tensor:
     u, q = middle * middle, d * d
     series = (u - 1) / 24 + q * ((u * (u - 6) + 3) / 1920)
     series = 1 + q * (series + q * q * ((u * (u * (u - 15) + 45) - 15) / 322560))
-    return d * (_INV_SQRT_2PI * torch.exp(-0.5 * u)) * series
+    return d * (INV_SQRT_2PI * torch.exp(-0.5 * u)) * series
 
 
 def _gelu_tanh_step(m: Tensor, d: Tensor) -> Tensor:
@@ -104,7 +104,6 @@ def _hardswish_step(m: Tensor, d: Tensor) -> Tensor:
 
 _GELU_SCALE = math.sqrt(2 / math.pi)
 _GELU_CUBIC = 0.044715
-_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
 _EXPONENTIAL = (-17.0, 0.0, 17.0)  # e⁻¹⁷ = 4e-8: beyond, only the first exponential counts
 

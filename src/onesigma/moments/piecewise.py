@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +19,8 @@ Moments: TypeAlias = tuple[Tensor, Tensor]
 Slope: TypeAlias = float | Tensor
 
 # Gauss–Legendre on [0, 1], five points: exact to degree nine.
-_NODES = (0.046910077030668, 0.230765344947158, 0.5, 0.769234655052841, 0.953089922969332)
-_WEIGHTS = (0.118463442528095, 0.239314335249683, 0.284444444444444)
-_RULE = tuple(zip(_NODES, (*_WEIGHTS, _WEIGHTS[1], _WEIGHTS[0]), strict=True))
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+_RULE = tuple(zip((0.5 + 0.5 * _NODES).tolist(), (0.5 * _WEIGHTS).tolist(), strict=True))
 
 
 def maximum(

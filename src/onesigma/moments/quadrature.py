@@ -28,14 +28,13 @@ from torch import Tensor
 
 from onesigma.moments.exponential import Tail, tail_moments
 from onesigma.moments.piecewise import Moments
-from onesigma.moments.tails import standard_deviation, tails_beyond
+from onesigma.moments.tails import INV_SQRT_2PI, standard_deviation, tails_beyond
 
 _HERMITE_POINTS = 20
 _LEGENDRE_POINTS = 24
 _REACH = 7.5  # P(|z| > 7.5) = 6e-14; wider panels would want more points
 _FAR = 12.0  # φ(12) = 2e-32
 _BEYOND_KINK = 4.0
-_INV_SQRT_2PI = 0.3989422804014327
 
 Line = tuple[float, float]  # intercept, slope
 
@@ -121,7 +120,7 @@ def _between_kinks(function: SmoothFunction, mean: Tensor, std: Tensor) -> tuple
         half, middle = 0.5 * (high - low).unsqueeze(-1), 0.5 * (high + low).unsqueeze(-1)
         z = middle + half * u
         points.append(z)
-        weights.append(half * w * torch.exp(-0.5 * z * z) * _INV_SQRT_2PI)
+        weights.append(half * w * torch.exp(-0.5 * z * z) * INV_SQRT_2PI)
     return torch.cat(points, -1), torch.cat(weights, -1)
 
 
@@ -159,7 +158,7 @@ def _rest(function: SmoothFunction, mean: Tensor, var: Tensor, std: Tensor) -> T
     points, table = _rest_table(function)
     distance = _constant(mean, points) - mean.unsqueeze(-1)
     density = torch.exp(-0.5 * distance * distance / var.unsqueeze(-1))
-    return (density @ _constant(mean, table)) * (_INV_SQRT_2PI / std).unsqueeze(-1)
+    return (density @ _constant(mean, table)) * (INV_SQRT_2PI / std).unsqueeze(-1)
 
 
 def _beyond(function: SmoothFunction, mean: Tensor, var: Tensor) -> Moments:

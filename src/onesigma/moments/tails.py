@@ -25,7 +25,7 @@ from torch import Tensor
 
 _RATIO_ABOVE = (1.2533142, 0.752641488, 0.23427235, 0.0411395682, 0.00358072402)
 _RATIO_BELOW = (1.0, 0.942978306, 0.439037612, 0.122462602, 0.0205708238, 0.00179035253)
-_INV_SQRT_2PI = 0.3989422804014327
+INV_SQRT_2PI = 0.3989422804014327
 
 # φ(40) is zero in float64 too. The clamp keeps mean/std finite as the variance goes to zero, and
 # with it every gradient.
@@ -58,7 +58,7 @@ def tails_beyond(gap: Tensor, var: Tensor) -> tuple[Tensor, Tails]:
     return std, _tails(size / std, 0.5 * size * size / var)
 
 
-def mills_ratios(x: Tensor, density: Tensor | float = _INV_SQRT_2PI) -> Tails:
+def mills_ratios(x: Tensor, density: Tensor | float = INV_SQRT_2PI) -> Tails:
     """The three integrals at x ≥ 0 with ``density`` for φ(x); by default, without e^(−x²/2)."""
     ratio = _polynomial(_RATIO_ABOVE, x) / _polynomial(_RATIO_BELOW, x)
     reach = x + ratio
@@ -67,7 +67,7 @@ def mills_ratios(x: Tensor, density: Tensor | float = _INV_SQRT_2PI) -> Tails:
 
 
 def _tails(x: Tensor, half_square: Tensor) -> Tails:
-    return mills_ratios(x, _INV_SQRT_2PI * torch.exp(-half_square))
+    return mills_ratios(x, INV_SQRT_2PI * torch.exp(-half_square))
 
 
 def upper_probability(x: Tensor) -> Tensor:

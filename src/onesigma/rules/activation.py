@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
@@ -14,18 +17,16 @@ from onesigma.rules.table import ALWAYS_APPROXIMATE, MomentFunction, Op, element
 aten = torch.ops.aten
 
 
-def _piecewise(*pieces: float) -> MomentFunction:
-    """From slope, knot, slope, knot, …, slope."""
-    slopes, knots = pieces[0::2], pieces[1::2]
+Pieces: TypeAlias = tuple[Sequence[float], Sequence[float]]  # knots, and the slopes around them
 
-    def moments(op: Op, mean: Tensor, var: Tensor) -> Moments:
-        return piecewise_linear(mean, var, op(mean), knots, slopes)
+
+def _piecewise(pieces: Callable[..., Pieces]) -> MomentFunction:
+    """Of straight lines, as they follow from the arguments of the op."""
+
+    def moments(op: Op, mean: Tensor, var: Tensor, *args: float | None) -> Moments:
+        return piecewise_linear(mean, var, op(mean, *args), *pieces(*args))
 
     return moments
-
-
-def _leaky(op: Op, mean: Tensor, var: Tensor, slope: float = 0.01) -> Moments:
-    return piecewise_linear(mean, var, op(mean, slope), (0.0,), (slope, 1.0))
 
 
 def _prelu(op: Op, mean: Tensor, var: Tensor, weight: Tensor) -> Moments:
@@ -34,27 +35,11 @@ def _prelu(op: Op, mean: Tensor, var: Tensor, weight: Tensor) -> Moments:
     return piecewise_linear(mean, var, op(mean, weight), (0.0,), (slope, 1.0))
 
 
-def _clamp(
-    op: Op, mean: Tensor, var: Tensor, low: float | None = None, high: float | None = None
-) -> Moments:
-    at_mean = op(mean, low, high)
+def _between(low: float | None = None, high: float | None = None) -> Pieces:
     if low is not None and high is not None:
         low = min(low, high)  # crossed bounds: torch returns the upper one
     knots = [float(edge) for edge in (low, high) if edge is not None]
-    slopes = [0.0] * (low is not None) + [1.0] + [0.0] * (high is not None)
-    return piecewise_linear(mean, var, at_mean, knots, slopes)
-
-
-def _hardtanh(op: Op, mean: Tensor, var: Tensor, low: float = -1, high: float = 1) -> Moments:
-    return _clamp(op, mean, var, low, high)
-
-
-def _clamp_min(op: Op, mean: Tensor, var: Tensor, low: float) -> Moments:
-    return piecewise_linear(mean, var, op(mean, low), (float(low),), (0.0, 1.0))
-
-
-def _clamp_max(op: Op, mean: Tensor, var: Tensor, high: float) -> Moments:
-    return piecewise_linear(mean, var, op(mean, high), (float(high),), (1.0, 0.0))
+    return knots, [0.0] * (low is not None) + [1.0] + [0.0] * (high is not None)
 
 
 def _threshold(op: Op, mean: Tensor, var: Tensor, low: float, value: float) -> Moments:
@@ -69,10 +54,6 @@ def _threshold(op: Op, mean: Tensor, var: Tensor, low: float, value: float) -> M
     out_mean, out_var = low + over + gap * below, spread + gap * below * (gap * above - 2 * over)
     at_mean = op(mean, low, value)
     return torch.where(var > 0, out_mean, at_mean), torch.where(var > 0, out_var.clamp(min=0), 0.0)
-
-
-def _softshrink(op: Op, mean: Tensor, var: Tensor, lambd: float = 0.5) -> Moments:
-    return piecewise_linear(mean, var, op(mean, lambd), (-lambd, lambd), (1.0, 0.0, 1.0))
 
 
 def _smooth(function: SmoothFunction) -> MomentFunction:
@@ -102,12 +83,7 @@ def _log_sigmoid(op: Op, mean: Tensor, var: Tensor) -> Moments:
 
 
 def _elu(
-    op: Op,
-    mean: Tensor,
-    var: Tensor,
-    alpha: float = 1,
-    scale: float = 1,
-    input_scale: float = 1,
+    op: Op, mean: Tensor, var: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> Moments:
     function = functions.elu(float(alpha), float(scale), float(input_scale))
     return smooth_moments(function, mean, var, op(mean, alpha, scale, input_scale))
@@ -128,17 +104,21 @@ def _power(exponent: float) -> MomentFunction:
 
 
 elementwise(aten.relu.default, lambda op, m, v: relu(m, v))
-elementwise(aten.relu6.default, _piecewise(0.0, 0.0, 1.0, 6.0, 0.0))
-elementwise(aten.leaky_relu.default, _leaky)
 elementwise(aten.prelu.default, _prelu)
-elementwise(aten.hardtanh.default, _hardtanh)
-elementwise(aten.hardsigmoid.default, _piecewise(0.0, -3.0, 1 / 6, 3.0, 0.0))
-elementwise(aten.clamp.default, _clamp)
-elementwise(aten.clamp_min.default, _clamp_min)
-elementwise(aten.clamp_max.default, _clamp_max)
-elementwise(aten.abs.default, _piecewise(-1.0, 0.0, 1.0))
-elementwise(aten.softshrink.default, _softshrink)
 elementwise(aten.threshold.default, _threshold)
+_PIECES: dict[Op, Callable[..., Pieces]] = {
+    aten.abs.default: lambda: ((0.0,), (-1.0, 1.0)),
+    aten.clamp.default: _between,
+    aten.clamp_max.default: lambda high: _between(None, high),
+    aten.clamp_min.default: _between,
+    aten.hardsigmoid.default: lambda: ((-3.0, 3.0), (0.0, 1 / 6, 0.0)),
+    aten.hardtanh.default: lambda low=-1.0, high=1.0: _between(low, high),
+    aten.leaky_relu.default: lambda slope=0.01: ((0.0,), (slope, 1.0)),
+    aten.relu6.default: lambda: _between(0.0, 6.0),
+    aten.softshrink.default: lambda width=0.5: ((-width, width), (1.0, 0.0, 1.0)),
+}
+for _op, _pieces in _PIECES.items():
+    elementwise(_op, _piecewise(_pieces))
 elementwise(aten.exp.default, lambda op, m, v: functions.exp(m, v))
 elementwise(aten.square.default, lambda op, m, v: functions.square(m, v))
 elementwise(aten.sin.default, lambda op, m, v: functions.wave(m.sin(), m.cos(), v))

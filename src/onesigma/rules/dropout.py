@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from onesigma.rules.arithmetic import mean_of, var_of
 from onesigma.rules.corrections import Parts
 from onesigma.rules.table import RULES, Reach, RuleOptions, RuleTable, rule
 from onesigma.values.gaussian import Gaussian, TwoValued, Uncertain, Value
@@ -28,10 +29,6 @@ _ALPHA_DROPPED = -1.7580993408473766
 RATE_ARGUMENT = 1
 UNCORRECTED = Parts(1.0, 1.0)
 _WHOLE_CHANNELS = "a channel's elements drop together; sums over them spread more than carried"
-
-
-def _moments(x: Value) -> tuple[Tensor, Tensor | float]:
-    return (x.mean, x.var) if isinstance(x, Uncertain) else (x, 0.0)
 
 
 def _made(x: Value, mean: Tensor, var: Tensor, kept: Tensor, dropped: float, p: float) -> Gaussian:
@@ -66,7 +63,7 @@ def dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED) -> V
     """
     if p == 0:
         return x
-    mean, var = _moments(x)
+    mean, var = mean_of(x), var_of(x)
     if p == 1:  # everything is dropped, with certainty
         return torch.zeros_like(mean)
     return _made(x, mean, _masked(var, mean, p, parts) / (1 - p), mean / (1 - p), 0.0, p)
@@ -82,7 +79,7 @@ def alpha_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECTED
     """
     if p == 0:
         return x
-    mean, var = _moments(x)
+    mean, var = mean_of(x), var_of(x)
     if p == 1:
         return torch.zeros_like(mean)
     q = 1 - p
@@ -106,7 +103,7 @@ def classic_dropout(x: Value, p: float, train: bool, *, parts: Parts = UNCORRECT
     """
     if p == 0:
         return x
-    mean, var = _moments(x)
+    mean, var = mean_of(x), var_of(x)
     q = 1 - p
     return _made(x, q * mean, q * _masked(var, mean, p, parts), mean, 0.0, p)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -18,8 +20,8 @@ _OF_ITS_INPUT: RuleOptions = {
 }
 
 
-def _per_channel(values: Tensor, like: Tensor) -> Tensor:
-    return values.reshape([1, -1] + [1] * (like.dim() - 2))
+def _per_channel(values: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if values is None else values.reshape([1, -1] + [1] * (like.dim() - 2))
 
 
 @rule(aten.batch_norm.default, family="norm", reach=Reach.EACH)
@@ -45,7 +47,9 @@ def batch_norm(
     )
     gain = torch.rsqrt(running_var + eps)
     gain = gain if weight is None else gain * weight
-    return x.scaled(_per_channel(gain * gain, x.mean), mean)
+    squared = _per_channel(gain * gain, x.mean)
+    assert squared is not None
+    return x.scaled(squared, mean)
 
 
 @rule(aten.instance_norm.default, **_OF_ITS_INPUT)
@@ -65,7 +69,8 @@ def instance_norm(
         return batch_norm(
             x, weight, bias, running_mean, running_var, False, momentum, eps, cudnn_enabled
         )
-    return _scaled(_standardise(x, list(range(2, x.mean.dim())), eps), weight, bias)
+    normal = _standardise(x, list(range(2, x.mean.dim())), eps)
+    return _scaled(normal, _per_channel(weight, x.mean), _per_channel(bias, x.mean))
 
 
 @rule(aten.group_norm.default, **_OF_ITS_INPUT)
@@ -82,7 +87,8 @@ def group_norm(
     shape = [len(full.mean), num_groups, -1, *full.mean.shape[2:]]
     grouped = [t.reshape(shape) for t in (full.mean, full.var)]
     normal = _standardise(Gaussian(*grouped), list(range(2, grouped[0].dim())), eps)
-    return _scaled(Gaussian(normal.mean.flatten(1, 2), normal.var.flatten(1, 2)), weight, bias)
+    flat = Gaussian(normal.mean.flatten(1, 2), normal.var.flatten(1, 2))
+    return _scaled(flat, _per_channel(weight, x.mean), _per_channel(bias, x.mean))
 
 
 @rule(aten.layer_norm.default, **_OF_ITS_INPUT)
@@ -96,10 +102,7 @@ def layer_norm(
 ) -> Gaussian:
     """Layer norm, see ``_standardise``; its gain and bias have the normalised shape."""
     normal = _standardise(x, list(range(-len(normalized_shape), 0)), eps)
-    mean, var = normal.mean, normal.var
-    if weight is not None:
-        mean, var = mean * weight, var * (weight * weight)
-    return Gaussian(mean if bias is None else mean + bias, var)
+    return _scaled(normal, weight, bias)
 
 
 def _standardise(x: Uncertain, dims: list[int], eps: float) -> Gaussian:
@@ -111,9 +114,7 @@ def _standardise(x: Uncertain, dims: list[int], eps: float) -> Gaussian:
     The subtraction is exact for independent elements; the divisor is taken as certain, at the
     square root of its expected square. v → 0 gives the op itself.
     """
-    n = 1
-    for dim in dims:
-        n = n * x.mean.shape[dim]
+    n = prod(x.mean.shape[dim] for dim in dims)
     centred = x.mean - x.mean.mean(dims, keepdim=True)
     average_var = x.var.mean(dims, keepdim=True)
     power = (centred * centred).mean(dims, keepdim=True) + (1 - 1 / n) * average_var
@@ -125,6 +126,5 @@ def _standardise(x: Uncertain, dims: list[int], eps: float) -> Gaussian:
 def _scaled(x: Uncertain, weight: Tensor | None, bias: Tensor | None) -> Gaussian:
     mean, var = x.mean, x.var
     if weight is not None:
-        gain = _per_channel(weight, mean)
-        mean, var = mean * gain, var * (gain * gain)
-    return Gaussian(mean if bias is None else mean + _per_channel(bias, mean), var)
+        mean, var = mean * weight, var * (weight * weight)
+    return Gaussian(mean if bias is None else mean + bias, var)

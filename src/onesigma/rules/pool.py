@@ -126,11 +126,10 @@ def _max_pool(op: Op, dims: int) -> RuleFunction:
             (o - 1) * s + (k - 1) * d + 1
             for o, s, k, d in zip(out, step, kernel, spacing, strict=True)
         ]
-        margins: list[int] = []
-        for need, size, before in reversed(
-            list(zip(reach, x.mean.shape[-dims:], pad, strict=True))
-        ):
-            margins += [before, max(0, need - size - before)]
+        sizes = list(zip(reach, x.mean.shape[-dims:], pad, strict=True))[::-1]
+        margins = [
+            n for need, size, before in sizes for n in (before, max(0, need - size - before))
+        ]
         x = x.expanded()
         mean, var = F.pad(x.mean, margins, value=_VERY_LOW), F.pad(x.var, margins)
         members = []

@@ -6,19 +6,10 @@ import operator
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from onesigma.errors import UnsupportedOp
-from onesigma.rules.arithmetic import full_var
-from onesigma.rules.table import (
-    RULES,
-    Op,
-    Reach,
-    Rule,
-    RuleFunction,
-    passthrough,
-    rule,
-)
+from onesigma.rules.arithmetic import full_var, mean_of
+from onesigma.rules.table import RULES, Op, Reach, Rule, RuleFunction, passthrough, rule
 from onesigma.values.gaussian import Gaussian, Uncertain, Value
 
 aten = torch.ops.aten
@@ -94,8 +85,7 @@ def _join(op: Op) -> RuleFunction:
     """Join along a dimension. Parts that are certain get zeros: there is no other way."""
 
     def apply(values: Sequence[Value], dim: int = 0) -> Gaussian:
-        means = [x.mean if isinstance(x, Uncertain) else x for x in values]
-        return Gaussian(op(means, dim), op([full_var(x) for x in values], dim))
+        return Gaussian(op([*map(mean_of, values)], dim), op([*map(full_var, values)], dim))
 
     return apply
 
@@ -112,10 +102,6 @@ def _reach_of_pad(x: object, pad: object, mode: str = "constant", value: object 
 @rule(aten.pad.default, family="passthrough", reach=_reach_of_pad, moves_only=True)
 def pad(x: Uncertain, pad: list[int], mode: str = "constant", value: float | None = None) -> Value:
     """Constant padding adds certain values; the other modes copy elements. Exact."""
+    var = x.expanded().var if len(pad) == 2 * x.mean.dim() else x.var  # the batch itself is padded
     mean = aten.pad.default(x.mean, pad, mode, value)
-    return Gaussian(mean, aten.pad.default(_var_to_pad(x, pad), pad, mode, None))
-
-
-def _var_to_pad(x: Uncertain, pad: list[int]) -> Tensor:
-    """In full shape if the batch itself is padded."""
-    return x.expanded().var if len(pad) == 2 * x.mean.dim() else x.var
+    return Gaussian(mean, aten.pad.default(var, pad, mode, None))

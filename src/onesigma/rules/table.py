@@ -128,8 +128,9 @@ class Rule:
         return value
 
 
-RuleTable: TypeAlias = Mapping[Op, Rule]
-RULES: Registry[Op, Rule] = Registry()
+# Asked for the target of any node of a graph: what is no op has no rule.
+RuleTable: TypeAlias = Mapping[Any, Rule]
+RULES: Registry[Any, Rule] = Registry()
 
 
 class RuleOptions(TypedDict, total=False):
@@ -198,15 +199,14 @@ def _passthrough(op: Op) -> RuleFunction:
     return apply
 
 
-def linear(*ops: Op, weight: int = 1, bias: int | None = 2) -> None:
-    """Ops linear in their first argument, with explicit weights.
+def linear(*ops: Op) -> None:
+    """Ops linear in their first argument, whose weight and bias come next.
 
         E[y] = op(m, w, b),   Var[y] = op(v, w², no bias)
     Exact if the elements of the input are independent. v → 0 gives op(m), 0.
     """
     for op in ops:
-        function = _linear(op, weight, bias)
-        RULES.add(op)(linear_rule(function, linear_in_variance=True))
+        RULES.add(op)(linear_rule(_linear(op), linear_in_variance=True))
 
 
 def linear_rule(
@@ -226,13 +226,11 @@ def linear_rule(
     )
 
 
-def _linear(op: Op, weight: int, bias: int | None) -> RuleFunction:
-    def apply(x: Uncertain, *rest: Any, **kwargs: Any) -> Gaussian:
-        squared = [x.var, *rest]
-        squared[weight] = squared[weight] * squared[weight]
-        if bias is not None and len(squared) > bias:
-            squared[bias] = None
-        return Gaussian(op(x.mean, *rest, **kwargs), op(*squared, **kwargs))
+def _linear(op: Op) -> RuleFunction:
+    def apply(x: Uncertain, weight: Tensor, *rest: Any, **kwargs: Any) -> Gaussian:
+        squared, unbiased = weight * weight, (None, *rest[1:])[: len(rest)]
+        mean = op(x.mean, weight, *rest, **kwargs)
+        return Gaussian(mean, op(x.var, squared, *unbiased, **kwargs))
 
     return apply
 

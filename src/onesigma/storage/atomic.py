@@ -63,7 +63,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file of this text; as ``replacing``."""
+    """Write a text file, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -38,7 +38,7 @@ class MalformedGraphError(FileError):
 
 def referenced_tensors(graph: fx.Graph) -> list[str]:
     """The attributes a graph reads, each once, in order."""
-    return list(dict.fromkeys(str(n.target) for n in graph.nodes if n.op == "get_attr"))
+    return list(dict.fromkeys(str(n.target) for n in graph.find_nodes(op="get_attr")))
 
 
 def encode_graph(graph: fx.Graph, keys: dict[str, str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def load(path: str | Path) -> Converted:
 
 
 def _require_saved(path: Path) -> None:
-    """Say what else reads a file of another kind."""
+    """Refuse a file of another kind, and say what reads it."""
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     suffix, way = path.suffix.lower(), "onesigma.load reads .safetensors files of onesigma.save"
@@ -160,7 +160,7 @@ def _require_accepted(source: fx.Graph, settings: Settings) -> None:
     """Corrections belong to nodes of the graph, and to rules that take that kind."""
     targets = {node.name: node.target for node in source.nodes if node.op == "call_function"}
     for name, corrections in settings.corrections.items():
-        rule = settings.rules.get(targets.get(name))  # type: ignore[arg-type]
+        rule = settings.rules.get(targets.get(name))
         for each in corrections:
             if rule is None or type(each) not in rule.accepts:
                 raise FileError(f"node {name!r} takes no correction {type(each).__name__}")

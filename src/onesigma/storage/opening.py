@@ -82,21 +82,12 @@ def open_model(
     threads: int | None = None,
     check: bool = True,
 ) -> Opened:
-    """Open a model, and convert it unless it is converted already.
+    """Open what ``SAVED``, ``EXPORTED`` or ``NETWORK`` describe; convert it if it is a network.
 
-    Args:
-        name: ``*.safetensors`` of ``onesigma.save``, ``*.onnx`` of ``onesigma.export`` or another,
-            ``*.keras`` or ``*.h5`` of Keras, ``package.module:factory``, or with ``trust`` a
-            pickled ``*.pt`` or a program ``*.pt2``.
-        weights: for a factory: ``*.safetensors`` or ``*.pt``; default: those that the factory
-            loads, but no random ones.
-        example: a real batch, which a factory and a pickled model need; the others know theirs.
-        trust: allow files to run code when they are read. Without it nothing is unpickled.
-        dropout: for ONNX, see ``read_onnx``.
-        channel_dropout: the same for dropout of whole channels.
-        task: "classification" or "regression", for ``convert``.
-        threads: of ONNX Runtime, for a file of ``onesigma.export``; default: one per core.
-        check: for a file of ``onesigma.export``, see ``runtime.load``.
+    ``weights`` are for a factory; without, it must load its own. With ``trust``, files may run code
+    when they are read; without it nothing is unpickled. ``example`` is a real batch, which a
+    factory and a pickled model need. ``dropout`` is as for ``read_onnx``, ``task`` as for
+    ``convert``; ``threads`` and ``check`` are those of ``runtime.load``.
 
     Raises:
         FileError: absent, damaged, needs ``trust``, or the weights are not the network's.
@@ -144,7 +135,7 @@ def open_network(
     ``dropout={}`` stands for no dropout at all, for use with ``convert(…, input_std=…)``.
     """
     if is_converted(name):
-        raise InputError(f"{name} is converted already.")
+        raise InputError(f"{name} is converted already: give the network that it was made of.")
     from onesigma.importers import torch_files
     from onesigma.importers.factory import from_factory, is_factory
     from onesigma.importers.foreign_files import refuse_foreign
@@ -194,18 +185,21 @@ def wrap_converted(
     name: str, converted: Converted, class_names: tuple[str, ...] | None = None
 ) -> Opened:
     """A converted model under a name: numpy in, numpy out, without gradients."""
-    shape = converted.settings.input_shapes[0]
 
     def answer(x: Array) -> runtime.Prediction:
         said = converted.predict(x)
         arrays = {name: tensor.numpy() for name, tensor in said.arrays().items()}
         return runtime.Prediction(**arrays, class_dim=said.class_dim)
 
-    rule = converted.abstain
-    abstain = None if rule is None else rule.to_dict()
-    names = class_names or converted.settings.class_names or None
-    known = (converted.settings.contract, converted.settings.reference)
-    return Opened(name, answer, converted, names, shape, abstain, *known)
+    settings, rule = converted.settings, converted.abstain
+    return Opened(
+        *(name, answer, converted),
+        class_names=class_names or settings.class_names or None,
+        input_shape=settings.input_shapes[0],
+        abstain=None if rule is None else rule.to_dict(),
+        contract=settings.contract,
+        reference=settings.reference,
+    )
 
 
 def _suffix(name: str) -> str:
@@ -236,12 +230,16 @@ def _open_exported(name: str, threads: int | None, check: bool) -> Opened:
     model = runtime.load(name, threads=threads, check=check)
     shape, *others = model.input_shapes
     if others:
-        raise ModelError(f"{name} takes {len(others) + 1} inputs, but data are only one.")
-    names = tuple(model.class_names or ())
-
-    def predict(x: Array) -> runtime.Prediction:
-        return model.predict(x, batch=max(1, len(x)))
-
-    rule = model.metadata.get("abstain")
-    known = (model.contract, model.reference)
-    return Opened(name, predict, None, names or None, shape, rule, *known)
+        raise ModelError(
+            f"{name} takes {len(others) + 1} inputs, and a file of data is one: call "
+            "onesigma.runtime.load(file).predict in Python."
+        )
+    return Opened(
+        name,
+        lambda x: model.predict(x, batch=max(1, len(x))),
+        class_names=tuple(model.class_names or ()) or None,
+        input_shape=shape,
+        abstain=model.metadata.get("abstain"),
+        contract=model.contract,
+        reference=model.reference,
+    )

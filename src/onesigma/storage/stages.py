@@ -42,6 +42,7 @@ class Stages:
             )
 
     def tensor(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """What ``make`` returns, now or when the folder was filled."""
         if self._folder is None:
             return make()
         path = self._path(name)
@@ -50,7 +51,7 @@ class Stages:
         return tensor_file.read(path, _KIND, _REMEDY)[0][name]
 
     def model(self, name: str, make: Callable[[], Converted]) -> Converted:
-        """What was loaded has lost the user's own network."""
+        """As ``tensor``; a model that was stored has lost the user's own network."""
         if self._folder is None:
             return make()
         path = self._path(name)

@@ -91,5 +91,5 @@ def _read_column(path: Path, name: str) -> npt.NDArray[Any] | list[str]:
         )
     place = titles.index(name) if name in titles else 0
     if short := next((at for at, row in enumerate(rows, 1) if len(row) <= place), None):
-        raise DataError(f"{path.name}, line {short}: there is no column {place}.")
+        raise DataError(f"{path.name}, line {short}: there is no column {place}, as in line 1.")
     return [row[place] for row in rows]

@@ -49,7 +49,7 @@ class Storage:
 
     @property
     def floats(self) -> int:
-        """How many floats take as much room."""
+        """Its size in memory, in floats."""
         return -(-self.size // 4) if self.kind == "uint8_t" else self.size
 
     @property
@@ -58,7 +58,7 @@ class Storage:
         return self.data is None and not self.given
 
     def view(self, *, truth: bool = False) -> Value:
-        """All of it."""
+        """The whole storage as an array."""
         return Value(self, self.shape, _dense_strides(self.shape), truth=truth)
 
 
@@ -194,7 +194,7 @@ class Graph:
 
 
 class Level(NamedTuple):
-    """What codes stand for."""
+    """What 8-bit codes stand for: scale · (code − zero)."""
 
     scale: float
     zero: int
@@ -317,7 +317,7 @@ class Builder:
 
 
 def _c_kind(kind: str, x: Sequence[Value]) -> str:
-    """What a node writes, in C: mostly what it reads."""
+    """The C type that a node writes: mostly the one that it reads."""
     if kind == "ReduceSum" and x[0].storage.kind != "float":
         return "sum32"
     return _KINDS.get(kind, x[-1].storage.kind)
@@ -328,7 +328,7 @@ def _key(value: Any) -> Any:
 
 
 def _unchanged(kind: str, values: Sequence[Value], shape: Shape) -> Value | None:
-    """The operand that an op would only copy."""
+    """The operand that an op would only copy, or None."""
     if kind == "Identity" and values[0].shape == shape:
         return values[0]
     if kind not in _NEUTRAL:

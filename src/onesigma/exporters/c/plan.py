@@ -75,7 +75,7 @@ def fuse(graph: Graph) -> list[Step]:
 
 
 def _companions(node: Node) -> tuple[Any, ...]:
-    """Nodes of one level for which this is the same are one step."""
+    """A key: nodes of one level with the same key are one step."""
     if _is_looped(node):
         return ("loop", _loop_shape(node))
     if "weight" in node.attributes:
@@ -172,7 +172,7 @@ class Memory:
 
 @dataclass(eq=False)
 class _Life:
-    """Some floats from one step to another, and whose they are."""
+    """Memory that is in use from one step to another, and the storages that lie in it."""
 
     size: int
     first: int

@@ -103,7 +103,7 @@ def _joined(b: Builder, ends: Sequence[Value]) -> Value:
 
 
 def _weights(kind: _Kind, place: int, w: Array, r: Array, biases: Array | None) -> dict[str, Array]:
-    """Those of one direction."""
+    """The weights and biases of one direction."""
     bias = np.zeros((2, kind.gates * r.shape[2])) if biases is None else biases[place]
     first, second = np.split(np.ravel(bias), 2)
     if kind.joins_biases:
@@ -129,7 +129,7 @@ def drop_sequences(nodes: Sequence[Node], outputs: Mapping[str, Value]) -> None:
 
 
 def _within(value: Value, first: int) -> bool:
-    """Whether it begins there, or later, and goes forwards."""
+    """Whether a view begins at ``first`` or later, and goes forwards."""
     return value.offset >= first and min(value.steps, default=0) >= 0
 
 
@@ -182,7 +182,7 @@ def _product(file: File, layer: dict[str, Any], name: str, x: str, gates: Value)
 
 
 def _first(file: File, value: Value, backwards: bool) -> str:
-    """Where the first step lies that is made."""
+    """Where the step lies that the loop begins with."""
     start = value.shape[0] - 1 if backwards else 0
     return file.pointer(value.slice(0, start, 1))
 

@@ -179,7 +179,7 @@ def geometry(
 
 
 def _flat(rows: int, columns: int, pitch: int) -> int:
-    """Rows as one, up to the last column of the last."""
+    """The length of all rows as one, up to the last column of the last."""
     return (rows - 1) * pitch + columns
 
 

@@ -155,21 +155,19 @@ def _split(w: Writer, x: Value, size: int, dim: int = 0) -> tuple[str, ...]:
     return _split_sizes(w, x, [min(size, x.shape[dim] - start) for start in starts], dim)
 
 
+_NOTHING = (aten.alias, aten.clone, aten.contiguous, aten.detach, aten.lift_fresh_copy)
 _SHORT: dict[Any, Entry] = {
+    **{packet.default: lambda w, x, **_: x.name for packet in _NOTHING},
     aten.addmm.default: lambda w, bias, x, weight: w.op("Gemm", x, weight, bias),
-    aten.alias.default: lambda w, x: x.name,
     aten.amax.default: partial(_reduce, "ReduceMax"),
     aten.cat.default: lambda w, tensors, dim=0: w.op("Concat", *tensors, axis=dim),
     aten.chunk.default: lambda w, x, count, dim=0: _split(w, x, -(-x.shape[dim] // count), dim),
     aten.clamp_max.default: lambda w, x, high: w.op("Clip", x, None, high),
     aten.clamp_min.default: lambda w, x, low: w.op("Clip", x, low),
-    aten.clone.default: lambda w, x, **_: x.name,
     aten.constant_pad_nd.default: lambda w, x, pad, value=0: _pad(w, x, pad, value=value),
-    aten.contiguous.default: lambda w, x, **_: x.name,
     aten.cumsum.default: lambda w, x, dim: w.op(
         "CumSum", x, w.constant(f"{dim}:index", torch.tensor(dim))
     ),
-    aten.detach.default: lambda w, x: x.name,
     aten.embedding.default: lambda w, weight, index, *_: w.op("Gather", weight, index),
     # 1: as it is, in ONNX.
     aten.expand.default: lambda w, x, sizes: w.op(
@@ -186,7 +184,6 @@ _SHORT: dict[Any, Entry] = {
     aten.hardtanh.default: lambda w, x, low=-1, high=1: w.op("Clip", x, low, high),
     aten.index_select.default: lambda w, x, dim, index: w.op("Gather", x, index, axis=dim),
     aten.leaky_relu.default: lambda w, x, slope=0.01: w.op("LeakyRelu", x, alpha=float(slope)),
-    aten.lift_fresh_copy.default: lambda w, x: x.name,
     aten.log_sigmoid.default: lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x))),
     aten.log_softmax.int: partial(_softmax, "LogSoftmax"),
     aten.masked_fill.Scalar: lambda w, x, mask, number: w.op("Where", mask, number, x),

@@ -28,7 +28,7 @@ def write(
             f"This model needs PyTorch's own exporter, and that needs onnxscript: {install('onnx')}"
         )
     if interface.opset < OLDEST_OPSET:
-        raise ExportError(f"This model cannot be written below opset {OLDEST_OPSET}.")
+        raise ExportError(f"This model cannot be written below opset {OLDEST_OPSET}: give that.")
     import onnx_ir
 
     try:

@@ -100,5 +100,5 @@ def _families(graph: OnnxGraph) -> dict[str, str]:
 
 
 def _family(node: fx.Node) -> str:
-    rule = RULES.get(node.target) if callable(node.target) else None
+    rule = RULES.get(node.target)
     return "no rule" if rule is None or rule.refuses else rule.family

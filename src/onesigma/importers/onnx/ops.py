@@ -246,7 +246,7 @@ def Cast(x: Data, *, to: int) -> Any:
 
 
 def _along(values: Numbers, x: Tensor, axis: int) -> Tensor:
-    """One number, or one for each index of that dimension."""
+    """One number, or one for each index of a dimension, shaped to broadcast with x."""
     require(values.size == 1 or values.ndim == 1, "quantisation in blocks")
     shape = [1] * x.dim()
     if values.size > 1:
@@ -518,7 +518,7 @@ class _Window:
 
     @staticmethod
     def of(weight: Tensor, *, kernel_shape: Sequence[int] | None = None, **given: Any) -> _Window:
-        """That of a layer; its weight says how large the kernel is."""
+        """The window of a layer, whose weight says how large the kernel is."""
         kernel = list(weight.shape[2:])
         require(kernel_shape in (None, kernel), f"kernel_shape={kernel_shape} for {kernel}")
         return _Window(kernel, **given)
@@ -834,7 +834,7 @@ def Trilu(x: Data, k: Numbers | None = None, *, upper: int = 1) -> Any:
 
 @onnx_op
 def Expand(x: Data, shape: Listed) -> Operand:
-    """To a shape that is broadcast with its own: 1 is as it is."""
+    """To a shape that is broadcast with its own: a size of 1 stays as it is."""
     wanted = sizes(shape)
     if isinstance(x, np.ndarray) and all(isinstance(n, int) for n in wanted):
         return np.broadcast_to(x, _limit(np.broadcast_shapes(x.shape, tuple(wanted)))).copy()

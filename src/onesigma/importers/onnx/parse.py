@@ -92,7 +92,7 @@ def read_model(path: Path) -> Any:
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     if path.stat().st_size > MAX_BYTES:
-        raise FileError(f"{path.name} is larger than 2 GB, more than an ONNX file can be.")
+        raise FileError(f"{path.name} is larger than 2 GB: store its weights beside it.")
     try:
         model = onnx.ModelProto.FromString(path.read_bytes())
     except Exception as error:  # protobuf's own class, of a module that moves between versions
@@ -252,7 +252,7 @@ def parse(model: Any, file: str) -> OnnxGraph:
     constants = {t.name: _array(t, f"{file}, weight '{t.name}'") for t in graph.initializer}
     given = [value for value in graph.input if value.name not in constants]
     if len(constants) < len(graph.initializer):
-        raise FileError(f"{file}: two weights have the same name.")
+        raise FileError(f"{file}: two weights have the same name: export the model again.")
     nodes = _nodes(graph, file)
     _check_names(nodes, [*constants, *(value.name for value in given)], file)
     output = _output(graph, nodes, file)
@@ -317,7 +317,7 @@ def _attribute(attribute: Any, where: str) -> Any:
 def _check_names(nodes: list[Node], given: list[str], file: str) -> None:
     maker = {name: node for node in nodes for name in node.outputs}
     if len(given) > len(set(given)):
-        raise FileError(f"{file}: two inputs have the same name.")
+        raise FileError(f"{file}: two inputs have the same name: export the model again.")
     made = {*given, ""}
     for node in nodes:
         for name in node.inputs:
@@ -351,14 +351,14 @@ def _inputs(given: list[Any], file: str) -> tuple[Input, ...]:
     if not inputs:
         raise ModelError(f"{file} takes no input.")
     if len({each.shape[0] for each in inputs}) > 1:
-        raise ModelError(f"{file}: its inputs disagree about the batch, their first dimension.")
+        raise ModelError(f"{file}: its inputs disagree about the batch: leave it open in all.")
     return inputs
 
 
 def _input(value: Any, where: str) -> Input:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-        raise ModelError(f"{where} is no tensor of a known shape.")
+        raise ModelError(f"{where} is no tensor of a known shape: export the model with one.")
     dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
     words = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
     if len(dims) < 2 or None in dims[1:]:

@@ -94,7 +94,7 @@ class _Rewriting:
         self.scales: dict[str, tuple[str, str]] = {}
 
     def rewrite(self, node: Node) -> None:
-        """Add what stands for a node."""
+        """Add the float nodes that replace a node."""
         if layout := _LAYOUTS.get(node.op):
             self._layout(node, layout)
         elif node.op in _INTEGER:
@@ -112,11 +112,11 @@ class _Rewriting:
             self.nodes.append(self._other(node))
 
     def _add(self, node: Node, op: str, inputs: Sequence[str], **others: Any) -> None:
-        """A copy of the node with these changes."""
+        """Add a copy of the node with these changes."""
         self.nodes.append(replace(node, op=op, inputs=tuple(inputs), **others))
 
     def _new(self, name: str, op: str, *inputs: str, **attributes: int) -> str:
-        """One whose output is called as it is; returns that."""
+        """Add a node whose output has the node's own name; returns that name."""
         self.nodes.append(Node(name, op, inputs, (name,), attributes))
         return name
 
@@ -140,7 +140,7 @@ class _Rewriting:
             self._round(replace(node, name=f"{node.name}/out"), exact, scale, zero)
 
     def _round(self, node: Node, value: str, scale: str, zero: str, *, axis: int = 1) -> None:
-        """In place of the node, whose output is integers in the file."""
+        """Add a rounding in place of a node whose output is integers in the file."""
         levels = self.constants.get(zero, _ZERO)
         if scale not in self.constants or (zero and zero not in self.constants):
             raise UnsupportedOp(f"{node}: its scale is computed as it runs; it must be a constant.")
@@ -155,7 +155,7 @@ class _Rewriting:
         self._add(node, op, [self._real(node, x, _ONE, zero, axis=axis) for x, zero in pairs])
 
     def _dynamic(self, node: Node) -> None:
-        """As the scale is 1 here, it may go into any product that the file makes of it."""
+        """Round the real numbers themselves: the scale that the file multiplies by later is 1."""
         value, scale, zero = node.outputs
         self.constants |= {scale: np.ones((), np.float32), zero: _ZERO}
         self.scales[value] = scale, zero
@@ -215,7 +215,7 @@ class _Rewriting:
 
 
 def _inputs(node: Node) -> list[Any]:
-    """Their names; '' for those at the end that are left out."""
+    """The names of its inputs, with '' for those at the end that are left out."""
     return [*node.inputs, *[""] * 9]
 
 

@@ -192,7 +192,7 @@ def _require_independent_rows(
 def _run(
     model: Any, module: OnnxModule, outputs: list[str], parts: list[tuple[Tensor, ...]], file: str
 ) -> tuple[str, list[list[Any]]]:
-    """Who ran the file, and its outputs for each part of the rows."""
+    """The name of the runtime, and the file's outputs for each part of the rows."""
     # onnxruntime 1.31 has no precise kernel where activations are int8 and not uint8.
     for precise in (True, False) if _rounds(module) else (False,):
         runtime, start = checking_runtime(precise=precise)

@@ -73,7 +73,7 @@ def _heads(names: Sequence[str], mark: Callable[[str], str | None] = lambda name
 
 
 def _cell(text: str) -> str:
-    """The spread stands below the mean, and smaller."""
+    """The text of a cell. Of ``mean ± spread`` the spread stands below, and smaller."""
     return re.sub(r"^(\S+) ± (\S+)( %)?$", r"\1\3<small>± \2</small>", escape(text))
 
 

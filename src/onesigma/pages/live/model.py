@@ -54,7 +54,7 @@ class LiveModel:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Of the channels, if it was fitted with names."""
+        """The names of the channels, if it was fitted with some."""
         known = () if self.contract is None else self.contract.channels
         return known if known and known != name_channels(len(known), None) else None
 
@@ -91,7 +91,7 @@ def live_model(
     model = replace(model, contract=opened.contract, reference=opened.reference)
     probs = model(np.zeros((model.length, model.channels), np.float32)).probs
     if probs is None or probs.ndim != 2:
-        raise ModelError(f"{name} is no classifier: the live view shows one class per window.")
+        raise ModelError(f"{name} is no classifier, which live needs: use onesigma predict.")
     count = probs.shape[1]
     known = class_names or opened.class_names or [f"class {index}" for index in range(count)]
     if len(known) != count:

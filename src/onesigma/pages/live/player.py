@@ -82,7 +82,7 @@ class Player:
         self._monitor = None if known is None else Monitor(known, every=every)
 
     def _names(self) -> list[str]:
-        """Of all channels: as the stream says, else as the model does."""
+        """The names of all channels: as the stream says, else as the model does."""
         feed = self._feed
         known = (feed.lines.names if feed.lines else feed.names) or self._model.names
         return list(known or [f"{CHANNEL}{i + 1}" for i in range(self._model.channels)])
@@ -195,7 +195,7 @@ class Player:
 
 
 def _event(name: str, content: Any) -> bytes:
-    """As the browser's EventSource reads it."""
+    """An event as the browser's EventSource reads it."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return f"event: {name}\ndata: {text}\n\n".encode()
 

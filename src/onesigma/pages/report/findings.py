@@ -19,6 +19,7 @@ from onesigma.calibration.comparison import Audit, audit
 from onesigma.converted import Converted
 from onesigma.decide.temperature import checked_labels
 from onesigma.decide.threshold import AbstainRule, threshold
+from onesigma.engine import Engine, watching
 from onesigma.errors import InputError
 from onesigma.pages.html.charts import Floats
 from onesigma.pages.report.sources import uncertainty_shares
@@ -133,7 +134,7 @@ class Findings:
         return metrics.auroc(np.concatenate(scores), is_foreign)
 
     def answers(self) -> dict[str, Answers]:
-        """By method; of a classifier only."""
+        """The answers by method; of a classifier only."""
         return {name: _flatten(p, self.labels) for name, p in self.predictions.items()}
 
     def figures(self) -> dict[str, dict[str, float]]:
@@ -304,24 +305,21 @@ def _spread_out(converted: Converted, inputs: Tensor, elements: int) -> Tensor:
     """Some inputs from all over the file, because neighbours in a recording are alike."""
     count = converted.settings.input_shapes[0][0]
     if count is None:
-        each = _Elements(converted.source).of(inputs[:1])
+        each = max(1, _count_elements(converted.source, inputs[:1]))
         count = min(_MOST_AUDITED, max(_FEWEST_AUDITED, elements // each))
     return inputs[torch.linspace(0, len(inputs) - 1, min(count, len(inputs))).long()]
 
 
-class _Elements(fx.Interpreter):
-    """Counts the numbers that all ops of a graph return."""
+@torch.no_grad()
+def _count_elements(graph: fx.GraphModule, inputs: Tensor) -> int:
+    """How many numbers all ops of a graph return."""
+    sizes = list[int]()
 
-    @torch.no_grad()
-    def of(self, *inputs: Tensor) -> int:
-        self.count = 0
-        self.run(*inputs)
-        return max(1, self.count)
+    def count(node: fx.Node, value: Any) -> None:
+        sizes.append(value.numel() if isinstance(value, Tensor) else 0)
 
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        self.count += value.numel() if isinstance(value, Tensor) else 0
-        return value
+    Engine(graph, {}, observer=watching(count)).run(inputs)
+    return sum(sizes)
 
 
 def _uncertainty(said: Prediction) -> Floats:

@@ -289,7 +289,7 @@ class Odd:
 
 
 def odd_channels(found: Findings) -> list[Odd]:
-    """Those with something odd, the commonest first."""
+    """The channels with something odd about them, the commonest first."""
     contract, said = found.converted.settings.contract, found.ours.detach()
     assert contract is not None
     assert said.contract is not None

@@ -34,7 +34,7 @@ def uncertainty_shares(
     }
     if converted.input_var is not None:
         source, std = converted.source, converted.input_var.sqrt()
-        first = next(node for node in source.graph.nodes if node.op == "placeholder")
+        first = source.graph.find_nodes(op="placeholder")[0]
         draws[first.name] = lambda: source(inputs + std * torch.randn_like(inputs))
     seen = {name: RunningMoments() for name in draws}
     for index in progress(range(passes)):
@@ -51,6 +51,6 @@ def _with_only(converted: Converted, site: str) -> fx.GraphModule:
     graph = with_dropout_on(converted.source, converted.settings.dropout)
     for node in graph.graph.nodes:
         if is_site(node) and node.name != site:
-            node.args = (*node.args[:RATE_ARGUMENT], 0.0, *node.args[RATE_ARGUMENT + 1 :])
+            node.update_arg(RATE_ARGUMENT, 0.0)
     graph.recompile()
     return graph

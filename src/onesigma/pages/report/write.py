@@ -11,7 +11,7 @@ from onesigma.pages.report import sections
 from onesigma.pages.report.findings import FAMILIAR, OURS, Cost, Findings
 from onesigma.pages.report.verdict import last_row, next_steps, not_measured, verdict
 from onesigma.pages.report.words import LIMITS
-from onesigma.storage.atomic import replacing
+from onesigma.storage.atomic import write_text
 
 
 def write(
@@ -21,9 +21,7 @@ def write(
 
     ``cost`` is what was measured, or why nothing was; ``command`` is what the user typed.
     """
-    text = report_page(found, cost=cost, command=command)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, report_page(found, cost=cost, command=command))
 
 
 def report_page(found: Findings, *, cost: Cost | str | None = None, command: str = "") -> str:
@@ -45,7 +43,7 @@ def report_page(found: Findings, *, cost: Cost | str | None = None, command: str
 def _parts(
     found: Findings, cost: Cost | str | None, command: str
 ) -> Iterator[tuple[str, str, Iterable[str]]]:
-    """Name, title and content."""
+    """The parts of the page: name, title and content."""
     steps = "".join(f"<li>{escape(step)}</li>" for step in next_steps(found))
     steps = re.sub("`([^`]*)`", r"<code>\1</code>", steps)
     yield "next", "What to do next", [f"<ol>{steps}</ol>"]
@@ -77,7 +75,7 @@ def _header(found: Findings, cost: Cost | str | None) -> str:
 
 
 def _headlines(found: Findings, cost: Cost | str | None) -> Iterator[tuple[str, str, str]]:
-    """Part of the page, figure, what it says."""
+    """The cards at the top: the part that each leads to, a figure, what that says."""
     if found.labels is not None and found.classifies:
         right = sections.show_figure("accuracy", found.figures()[OURS]["accuracy"])
         yield "answers", right, "of the answers are right"
