@@ -227,7 +227,7 @@ def _with_exits(
         said = Prediction.cat([ready.answer(*rows) for rows in _in_parts(given)])
     targets = Targets.said_by(said, len(clean_and_not))
     *pieces, last = cut(ready.network, [each.behind for each in cuts])
-    ends = [piece.graph.output_node().args[0] for piece in pieces]
+    ends: list[Sequence[fx.Node]] = [p.graph.output_node().args[0] for p in pieces]  # type: ignore[misc]
     read = [[n for n in end if n.name in each.read] for end, each in zip(ends, cuts, strict=True)]
 
     def lives(rows: Sequence[Tensor]) -> Iterator[list[Tensor]]:

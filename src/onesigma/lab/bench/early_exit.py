@@ -116,8 +116,8 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     ask = partial(measure, root=given.data_root, cache=given.cache, pictures=given.out)
     found = {n: kept(given.out / f"{n}.json", partial(ask, n)) for n in given.networks}
-    head = ("network", "excess ≤", "labels", "error", "with exits", "early", "harm")
-    head = (*head, "cost", "kept", "dealt: cost", "kept")
+    names = ("error", "with exits", "early", "harm", "cost", "kept", "dealt: cost", "kept")
+    head = ("network", "excess ≤", "labels", *names)
     print(text_table(head, [_row(name, each) for name, rows in found.items() for each in rows]))
 
 
