@@ -261,17 +261,14 @@ def _taught_head(features: Tensor, targets: Targets) -> ExitHead:
     made.last.bias.copy_(middle)
 
     def read(rows: Tensor) -> tuple[Tensor, Tensor]:
-        return made.last(scaled[rows]), scaled[rows]
+        return made.read(scaled[rows])
 
-    teach_head(made.head, read, [*made.last.parameters()], targets, Training(STEPS, 0, silent))
-    places = slice(classes, classes + features.shape[1])
-    for layer, columns in (
-        (made.last, slice(None)),
-        (made.head.read, slice(None)),
-        (made.head.write, places),
-    ):
-        layer.weight[:, columns].div_(std)
-        layer.bias.sub_(layer.weight[:, columns] @ mean)
+    layers = (made.last, made.narrow)
+    moves: list[Tensor] = [weight for layer in layers for weight in layer.parameters()]
+    teach_head(made.head, read, moves, targets, Training(STEPS, 0, silent))
+    for layer in layers:
+        layer.weight.div_(std)
+        layer.bias.sub_(layer.weight @ mean)
     return made.requires_grad_(False).eval()
 
 

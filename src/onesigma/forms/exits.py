@@ -4,8 +4,8 @@ A piece takes what the one before it computed, and returns what the next one nee
 exit says. The last one says what the whole network says, bit for bit if no input has left.
 
     f = of all that the next layer reads, the means over a few regions of each channel, and its
-        energy, √ mean of h²;   z = W f + b
-    mean … epistemic  as the student's head makes them of z and f
+        energy, √ mean of h²;   z = W f + b,   g = relu(Y f + c), a few numbers
+    mean … epistemic  as the student's head makes them of z and g
     novelty           the guard's own, with z in the place of the network's logits
 """
 
@@ -35,13 +35,16 @@ class ExitHead(nn.Module):
 
     def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
-        self.last = nn.Linear(features, classes)
-        self.head = Head(features, classes, hidden)
+        self.last, self.narrow = nn.Linear(features, classes), nn.Linear(features, hidden)
+        self.head = Head(hidden, classes, hidden)
 
     def forward(self, *live: Tensor) -> tuple[Tensor, ...]:
-        features = summary(live)
-        said = self.head(self.last(features), features)
+        said = self.head(*self.read(summary(live)))
         return tuple(said[name] for name in FIELDS)
+
+    def read(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The guess of the logits, and the few numbers that the head reads besides."""
+        return self.last(features), torch.relu(self.narrow(features))
 
 
 def summary(live: Sequence[Tensor]) -> Tensor:
