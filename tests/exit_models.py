@@ -56,7 +56,7 @@ def model(keep_answer: bool) -> onesigma.EarlyExit:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exits, "STEPS", 150)
         known = waves(800, torch.Generator().manual_seed(2))
-        return onesigma.early_exit(ready(keep_answer), labelled=known, excess_risk=0.02)
+        return onesigma.early_exit(ready(keep_answer), labelled=known, excess_risk=0.01)
 
 
 def never(model: onesigma.EarlyExit) -> onesigma.EarlyExit:

@@ -10,6 +10,7 @@ from torch import nn
 
 import onesigma
 from onesigma.calibration import exits
+from onesigma.forms.exits import summary
 
 pytestmark = pytest.mark.xdist_group("exits")  # a worker makes the models once
 
@@ -55,7 +56,7 @@ def test_most_leave_early_and_few_of_them_wrongly(ready, model):
     found, whole = model(x), ready(x)
     assert (found.exit < len(model.costs) - 1).float().mean() > 0.3
     harm = (found.label != y) & (whole.label == y)
-    assert harm.float().mean() <= 0.02
+    assert harm.float().mean() <= 0.01
 
 
 def test_costs_are_those_of_the_layers(ready, model):
@@ -119,6 +120,28 @@ def test_exits_where_they_are_wanted(ready, monkeypatch):
     for wrong in (["nowhere"], [1.5], ["inputs_0"]):
         with pytest.raises(onesigma.InputError, match="at="):
             onesigma.early_exit(ready, labelled=labelled, at=wrong)
+
+
+def test_unlabelled_inputs_leave_all_labels_to_the_rule(ready, monkeypatch):
+    monkeypatch.setattr(exits, "STEPS", 10)
+    monkeypatch.setattr(exits, "_MOST", 50)
+    labelled, unlabelled = waves(100), waves(70)[0]
+    one = onesigma.early_exit(ready, labelled=labelled, unlabelled=unlabelled, at=[0.5])
+    assert one.rule.n == 100
+    with pytest.raises(onesigma.InputError):
+        onesigma.early_exit(ready, labelled=labelled, unlabelled=unlabelled[:, :2])
+
+
+def test_heads_read_regions_and_energies():
+    h = torch.arange(2 * 3 * 8.0).view(2, 3, 8)
+    pairs, energy = h.view(2, 3, 4, 2).mean(-1), h.square().mean(-1).sqrt()
+    expected = torch.cat([pairs.flatten(1), energy], 1)
+    torch.testing.assert_close(summary([h]), expected)
+    torch.testing.assert_close(summary([energy, h]), torch.cat([energy, expected], 1))
+    # Two parts of rows, four of columns; of a wide layer one region; what has 5 axes has 4.
+    assert summary([torch.ones(2, 3, 6, 8)]).shape == (2, 3 * 9)
+    assert summary([torch.ones(2, 512, 6, 8)]).shape == (2, 2 * 512)
+    assert torch.equal(summary([h.view(2, 3, 2, 2, 2)]), summary([h.view(2, 3, 4, 2)]))
 
 
 def test_what_cannot_have_exits():

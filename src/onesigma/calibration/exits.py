@@ -1,15 +1,15 @@
 """``early_exit``: let a fitted network answer as soon as it is sure, at a limited cost in errors.
 
 1. The network is cut in front of layers with weights, at a few shares of its multiply-adds.
-2. One half of the labelled inputs, clean and corrupted, teaches a head at each cut what the whole
-   network says. Its layers stay as they are.
-3. The other half says how sure an exit has to be (``decide.early_exit``).
+2. Unlabelled inputs, clean and corrupted, teach a head at each cut what the whole network says. Its
+   layers stay as they are.
+3. Labelled inputs say how sure an exit has to be (``decide.early_exit``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -25,10 +25,10 @@ from onesigma.calibration.distillation import Targets, Training, teach_head
 from onesigma.calibration.labelled import Labelled, checked_labelled, first_half
 from onesigma.calibration.observation import silent
 from onesigma.calibration.teacher import corrupt
-from onesigma.converted import Converted
+from onesigma.converted import Converted, Inputs
 from onesigma.decide.early_exit import DELTA, SCORE, ExitRule, exit_rule
 from onesigma.errors import InputError
-from onesigma.forms.exits import EarlyExit, ExitHead, means
+from onesigma.forms.exits import EarlyExit, ExitHead, summary
 from onesigma.forms.student import MAX_CHANNELS
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph
@@ -39,6 +39,7 @@ SHARES = (0.1, 0.25, 0.5)  # of the multiply-adds, where exits are placed
 STEPS = 1500
 _HIDDEN, _RIDGE = 16, 1e-3
 _ROWS = 256
+_MOST = 1000  # inputs to learn from: with all their copies they take minutes
 _FEW = (3, 5)  # rows: what has as many of them in both cases has one for each input
 
 
@@ -47,6 +48,7 @@ def early_exit(
     ready: Converted,
     *,
     labelled: Labelled,
+    unlabelled: Inputs | None = None,
     at: Sequence[float] | Sequence[str] | None = None,
     excess_risk: float = 0.01,
     groups: Tensor | None = None,
@@ -55,9 +57,11 @@ def early_exit(
 
     Args:
         ready: what ``fit`` returned. Its layers are not changed.
-        labelled: inputs that neither training nor ``fit`` has seen, and their classes. One half
-            trains the exits, the other half sets how sure they have to be: 299 are needed for
-            ``excess_risk=0.01``, and 1,000 let more inputs leave.
+        labelled: inputs that neither training nor ``fit`` has seen, and their classes. They set how
+            sure the exits have to be: 299 are needed for ``excess_risk=0.01``, and 1,000 let more
+            inputs leave.
+        unlabelled: what trains the exits, such as the inputs of ``fit``; up to 1,000 are drawn. If
+            there are none, one half of the labelled inputs does, and the other half sets the rule.
         at: where exits are placed: shares of the multiply-adds, or names of nodes of
             ``ready.network.graph``.
         excess_risk: by how much the share of wrong answers may grow, in 95 of 100 cases at least.
@@ -72,8 +76,12 @@ def early_exit(
         raise InputError("early_exit takes a classifier whose batch is left open: see fit.")
     inputs, labels = checked_labelled(ready, labelled, groups)
     cuts = _Walk(ready, inputs).cuts(at)
-    first = first_half(len(labels), groups, 0)
-    taught = tuple(x[first] for x in inputs)
+    if unlabelled is None:
+        first = first_half(len(labels), groups, 0)
+        taught = tuple(x[first] for x in inputs)
+    else:
+        first = torch.zeros(len(labels), dtype=torch.bool)
+        taught = tuple(ready.check_inputs(unlabelled))
     segments = _with_exits(ready, cuts, taught)
     never = ExitRule(SCORE, -math.inf, excess_risk, DELTA, 0, 0.0, 0.0)
     model = EarlyExit(ready, segments, never, _costs(ready, segments, inputs)).eval()
@@ -213,28 +221,35 @@ def _with_exits(
     """The network in pieces, each but the last with a head of its own that has learnt."""
     generator = torch.Generator().manual_seed(0)
     clean_and_not = [lambda x, _: x, *FITTED_ON.values()]
-    given = corrupt(taught, clean_and_not, generator)
+    drawn = torch.randperm(len(taught[0]), generator=generator)[:_MOST]
+    given = corrupt([x[drawn] for x in taught], clean_and_not, generator)
     with torch.no_grad():
         said = Prediction.cat([ready.answer(*rows) for rows in _in_parts(given)])
     targets = Targets.said_by(said, len(clean_and_not))
     *pieces, last = cut(ready.network, [each.behind for each in cuts])
-    found, live = list[fx.GraphModule](), given
-    for place, (piece, each) in enumerate(zip(pieces, cuts, strict=True)):
-        with torch.no_grad():
-            parts = [piece(*rows) for rows in _in_parts(live)]
-        live = tuple(torch.cat(part) for part in zip(*parts, strict=True))
-        outputs: Sequence[fx.Node] = piece.graph.output_node().args[0]  # type: ignore[assignment]
-        read = [k for k, node in enumerate(outputs) if node.name in each.read]
-        head = _taught_head([live[k] for k in read], targets)
-        graph = as_graph(head, tuple(live[k][:4] for k in read), dynamic=True)
-        found.append(_join(ready, piece, graph, [outputs[k] for k in read], f"exit_{place}"))
+    ends: list[Sequence[fx.Node]] = [p.graph.output_node().args[0] for p in pieces]  # type: ignore[misc]
+    read = [[n for n in end if n.name in each.read] for end, each in zip(ends, cuts, strict=True)]
+
+    def lives(rows: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+        """What the head at each cut takes."""
+        for piece, end, nodes in zip(pieces, ends, read, strict=True):
+            rows = piece(*rows)
+            yield [x for x, node in zip(rows, end, strict=True) if node in nodes]
+
+    with torch.no_grad():
+        parts = [[*map(summary, lives(rows))] for rows in _in_parts(given)]
+        few = [*lives([x[:4] for x in given])]
+    found = list[fx.GraphModule]()
+    for place, (piece, nodes) in enumerate(zip(pieces, read, strict=True)):
+        head = _taught_head(torch.cat([part[place] for part in parts]), targets)
+        graph = as_graph(head, tuple(few[place]), dynamic=True)
+        found.append(_join(ready, piece, graph, nodes, f"exit_{place}"))
     return [*found, last]
 
 
 @torch.no_grad()
-def _taught_head(live: Sequence[Tensor], targets: Targets) -> ExitHead:
+def _taught_head(features: Tensor, targets: Targets) -> ExitHead:
     """A head that has learnt on features of unit size, whose weights then take them as they are."""
-    features = means(live)
     mean, std = features.mean(0), features.std(0).clamp(min=1e-6)
     scaled, (count, classes) = (features - mean) / std, targets.mean.shape
     with seeded(0, 0, features.device):
@@ -246,17 +261,14 @@ def _taught_head(live: Sequence[Tensor], targets: Targets) -> ExitHead:
     made.last.bias.copy_(middle)
 
     def read(rows: Tensor) -> tuple[Tensor, Tensor]:
-        return made.last(scaled[rows]), scaled[rows]
+        return made.read(scaled[rows])
 
-    teach_head(made.head, read, [*made.last.parameters()], targets, Training(STEPS, 0, silent))
-    places = slice(classes, classes + features.shape[1])
-    for layer, columns in (
-        (made.last, slice(None)),
-        (made.head.read, slice(None)),
-        (made.head.write, places),
-    ):
-        layer.weight[:, columns].div_(std)
-        layer.bias.sub_(layer.weight[:, columns] @ mean)
+    layers = (made.last, made.narrow)
+    moves: list[Tensor] = [weight for layer in layers for weight in layer.parameters()]
+    teach_head(made.head, read, moves, targets, Training(STEPS, 0, silent))
+    for layer in layers:
+        layer.weight.div_(std)
+        layer.bias.sub_(layer.weight @ mean)
     return made.requires_grad_(False).eval()
 
 

@@ -3,8 +3,9 @@
 A piece takes what the one before it computed, and returns what the next one needs and what its
 exit says. The last one says what the whole network says, bit for bit if no input has left.
 
-    f = means over positions of all that the next layer reads,   z = W f + b
-    mean … epistemic  as the student's head makes them of z and f
+    f = of all that the next layer reads, the means over a few regions of each channel, and its
+        energy, √ mean of h²;   z = W f + b,   g = relu(Y f + c), a few numbers
+    mean … epistemic  as the student's head makes them of z and g
     novelty           the guard's own, with z in the place of the network's logits
 """
 
@@ -16,12 +17,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from onesigma.converted import Converted
 from onesigma.decide.early_exit import ExitRule
 from onesigma.decide.plots import draw_exits
 from onesigma.errors import InputError
-from onesigma.forms.student import Head
+from onesigma.forms.student import MAX_CHANNELS, Head
 from onesigma.graph.eager import quicken
 from onesigma.prediction import GUARDED, OUTPUTS, Prediction, hide_rows
 
@@ -33,19 +35,44 @@ class ExitHead(nn.Module):
 
     def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
-        self.last = nn.Linear(features, classes)
-        self.head = Head(features, classes, hidden)
+        self.last, self.narrow = nn.Linear(features, classes), nn.Linear(features, hidden)
+        self.head = Head(hidden, classes, hidden)
 
     def forward(self, *live: Tensor) -> tuple[Tensor, ...]:
-        features = means(live)
-        said = self.head(self.last(features), features)
+        said = self.head(*self.read(summary(live)))
         return tuple(said[name] for name in FIELDS)
 
+    def read(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The guess of the logits, and the few numbers that the head reads besides."""
+        return self.last(features), torch.relu(self.narrow(features))
 
-def means(live: Sequence[Tensor]) -> Tensor:
-    """Of each channel over its positions, side by side."""
-    flat = [h if h.dim() == 2 else h.mean(list(range(2, h.dim()))) for h in live]
+
+def summary(live: Sequence[Tensor]) -> Tensor:
+    """Of each channel the means over a few regions, and the energy; rows as they are."""
+    flat = [part for h in live for part in ((h,) if h.dim() == 2 else (_regions(h), _energy(h)))]
     return torch.cat(flat, 1) if len(flat) > 1 else flat[0]
+
+
+def _regions(h: Tensor) -> Tensor:
+    """Means over about four parts of the last axis, by two of the others; over all if it is wide.
+
+    Of a wide layer they would be more than the head can learn from.
+    """
+    most = MAX_CHANNELS // h.shape[1]
+    parts = [min(2, max(1, most // 4)), min(4, most)]
+    if h.dim() == 3:
+        return F.avg_pool1d(h, _part(h, 2, parts[1])).flatten(1)
+    image = h if h.dim() == 4 else h.flatten(2, -2)
+    kernel = [_part(image, 2, parts[0]), _part(image, 3, parts[1])]
+    return F.avg_pool2d(image, kernel).flatten(1)
+
+
+def _part(h: Tensor, dim: int, count: int) -> int:
+    return max(1, h.shape[dim] // count)
+
+
+def _energy(h: Tensor) -> Tensor:
+    return (h * h).mean(list(range(2, h.dim()))).sqrt()
 
 
 class EarlyExit(Converted):
