@@ -3,8 +3,9 @@
     V [z, f, a] + d  →  Vz z + d, then Vf f + that, then Va a + that
     V                →  steps · q, of int8: one step for each row of each part
 
-Parts have steps of their own because those of z are about 1 and the others are small. What only
-constants feed runtimes compute once, when they load the file: so it takes no time per answer.
+Parts have steps of their own because their sizes differ; Vz stays float, because it is about the
+identity and z is large. What only constants feed runtimes compute once, when they load the file: so
+it takes no time per answer.
 (ONNX Runtime does so with ``Cast`` and ``Mul``, but not with ``DequantizeLinear``.)
 """
 
@@ -38,7 +39,8 @@ def shrink(model: onnx.ModelProto, fields: Mapping[str, str]) -> None:
     for node in graph.node:
         stored = node.output[0] in head and _is_stored(node, constants)
         if stored and count[node.input[1]] == 1:
-            nodes += _in_parts(node, makers.get(node.input[0]), widths, constants)
+            parts = _in_parts(node, makers.get(node.input[0]), widths, constants)
+            nodes += _chain(node, parts, fields["mean"], constants)
         else:
             nodes.append(node)
     replace_graph(model, nodes_before([out.name for out in graph.output], nodes), constants)
@@ -75,37 +77,43 @@ def _in_parts(
     node: onnx.NodeProto,
     maker: onnx.NodeProto | None,
     widths: Mapping[str, int],
+    constants: Mapping[str, Array],
+) -> list[tuple[str, Array]]:
+    """What was joined for it, each with its weights; what it reads as a whole if nothing was."""
+    weight = constants[node.input[1]]
+    parts = [*maker.input] if maker is not None and maker.op_type == "Concat" else []
+    ends = np.cumsum([widths.get(name, 0) for name in parts])
+    if not parts or ends[-1] != weight.shape[1]:
+        return [(node.input[0], weight)]
+    return list(zip(parts, np.split(weight, ends[:-1], axis=1), strict=True))
+
+
+def _chain(
+    node: onnx.NodeProto,
+    parts: Sequence[tuple[str, Array]],
+    mean: str,
     constants: dict[str, Array],
 ) -> Iterator[onnx.NodeProto]:
-    """One after the other, each on what was joined for it; as a whole if nothing was."""
-    parts, weight = [node.input[0]], constants[node.input[1]]
-    if maker is not None and maker.op_type == "Concat":
-        parts = [*maker.input]
-    ends = np.cumsum([widths.get(name, 0) for name in parts])
-    if len(parts) == 1 or ends[-1] != weight.shape[1]:
-        parts, ends = [node.input[0]], np.array([weight.shape[1]])
+    """One layer after the other, each adding to what the one before made."""
     total, out = node.input[2], node.output[0]
-    for k, (name, part) in enumerate(zip(parts, np.split(weight, ends[:-1], axis=1), strict=True)):
-        made, stored = _store(f"{out}:{k}", part, constants)
+    for k, (name, weight) in enumerate(parts):
         result = out if k == len(parts) - 1 else f"{out}:{k}"
-        yield from made
+        stored = f"{out}:{k}w"
+        if name == mean or weight.size < _FEWEST:
+            constants[stored] = np.ascontiguousarray(weight)
+        else:
+            yield from _store(stored, weight, constants)
         yield helper.make_node("Gemm", [name, stored, total], [result], transB=1)
         total = result
 
 
-def _store(
-    name: str, weight: Array, constants: dict[str, Array]
-) -> tuple[Sequence[onnx.NodeProto], str]:
-    """Nodes that make floats of what is stored, and the name of these."""
-    whole, steps, values = f"{name}q", f"{name}s", f"{name}w"
-    if weight.size < _FEWEST:
-        constants[values] = np.ascontiguousarray(weight)
-        return [], values
+def _store(name: str, weight: Array, constants: dict[str, Array]) -> list[onnx.NodeProto]:
+    """Integers and steps in the place of floats, and the nodes that make these of them."""
+    whole, floats, steps = f"{name}q", f"{name}f", f"{name}s"
     largest = np.abs(weight).max(1, keepdims=True)
     step = np.maximum(largest / _MOST, 1e-30).astype(np.float32)
     constants |= {whole: np.rint(weight / step).astype(np.int8), steps: step}
-    made = [
-        helper.make_node("Cast", [whole], [f"{name}c"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", [f"{name}c", steps], [values]),
+    return [
+        helper.make_node("Cast", [whole], [floats], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [floats, steps], [name]),
     ]
-    return made, values

@@ -7,8 +7,9 @@
 The cut is found in the graph: the layers are what ``mean`` is computed from. All else stays float:
 the head, the guard, which reads the input as it is, temperature and rule. So does the last layer if
 it is small, and the first if rounding the inputs is most of the error; for ONNX Runtime also what
-it is slower at in eight bits. Ranges are those with the least squared error on the examples, and
-each layer's bias is shifted by the mean error of its outputs there. Nothing is trained again.
+it is slower at in eight bits, and first layers without which it is not close. Ranges are those with
+the least squared error on the examples, and each layer's bias is shifted by the mean error of its
+outputs there. Nothing is trained again.
 
 Many processors of PCs add two products of 8 bits in 16 and cut what does not fit. No sum of two
 neighbours among the weights is therefore larger than what always fits: the file means the same
@@ -18,8 +19,9 @@ everywhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -42,6 +44,8 @@ _MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 _CLAMPS = ("Relu", "Clip")  # part of the layer before them: the range does it
 FEWEST = 32  # examples
 MOST_KL, LEAST_SPREAD, MOST_SPREAD = 0.005, 0.9, 1.1
+_GOOD_KL = 3e-4  # on the examples; on other inputs it is two or three times as much
+_MOST_SKIPPED = 0.1  # of the weights, in first layers that stay float
 _BATCH = 32
 _MOST, _FEW = 256, 96  # examples that ranges, and that biases are measured on
 _SAMPLES = 50_000  # values of a tensor that its range is chosen by
@@ -99,13 +103,43 @@ def quantise(
     _require_examples(examples)
     folded = fold(model)
     few, end = [x[:_MOST] for x in examples], _end(model)
-    quantiser = _Quantiser(folded, end, few, quick=onnx_runtime)
-    if quantiser.suffers_from_inputs():
-        quantiser = _Quantiser(folded, end, few, quick=onnx_runtime, first=False)
-    quantiser.correct_biases()
-    made = quantiser.build()
-    if onnx_runtime:
-        shrink(made, _fields(made))
+    plan = partial(_Quantiser, folded, end, few, quick=onnx_runtime)
+    if plan().suffers_from_inputs():
+        plan = partial(plan, first=False)
+    if not onnx_runtime:
+        quantiser = plan()
+        quantiser.correct_biases()
+        return quantiser.build()
+    made = _close_enough(plan, few)
+    shrink(made, _fields(made))
+    return made
+
+
+def _close_enough(plan: Callable[..., _Quantiser], examples: Sequence[Array]) -> onnx.ModelProto:
+    """With as few of the first layers in float as bring it close, if it is not close by itself.
+
+    They have few weights and large outputs, which take long to round; and in networks of many thin
+    layers most of the error comes from them.
+    """
+
+    def attempt(skip: int) -> tuple[onnx.ModelProto, bool]:
+        quantiser = plan(skip=skip)
+        quantiser.correct_biases()
+        made = quantiser.build()
+        return made, quantiser.divergence(made, examples) <= _GOOD_KL
+
+    made, good = attempt(0)
+    low, most = 0, plan().most_skipped()
+    if good or not most:
+        return made
+    made, _ = attempt(most)
+    while most - low > 1:
+        middle = (low + most) // 2
+        tried, good = attempt(middle)
+        if good:
+            made, most = tried, middle
+        else:
+            low = middle
     return made
 
 
@@ -200,6 +234,7 @@ class _Quantiser:
         *,
         quick: bool = False,
         first: bool = True,
+        skip: int = 0,
     ) -> None:
         self.model, self.examples = model, examples
         graph = model.graph
@@ -215,7 +250,8 @@ class _Quantiser:
         layers = [node for node in self.region if self._is_layer(node)]
         self.layers = [node for node in layers if not self._stays_float(node, layers, first)]
         if quick:
-            self.layers = self._quick(self.layers)
+            self.layers = self._quick(self.layers) or self.layers
+        self.layers = self.layers[skip:]
         if not self.layers:
             raise ExportError("int8: the network has no convolution or linear layer to quantise.")
         self.same: dict[str, str]  # a value that was only moved → whose scale it has
@@ -277,6 +313,16 @@ class _Quantiser:
         alone = self._error()
         self.rounded, self.layers = plan
         return alone > _MOST_OF_IT * whole
+
+    def most_skipped(self) -> int:
+        """How many of the first layers may be float: those with a small share of the weights."""
+        sizes = np.cumsum([self.constants[node.input[1]].size for node in self.layers])
+        return int(np.searchsorted(sizes, _MOST_SKIPPED * sizes[-1], "right"))
+
+    def divergence(self, made: onnx.ModelProto, examples: Sequence[Array]) -> float:
+        """Mean KL of the network's own answers, float ‖ int8."""
+        p, q = (_as_probs(run(m, examples, [self.end])[self.end]) for m in (self.model, made))
+        return float((p * np.log(p / q)).sum(1).mean())
 
     def _error(self) -> float:
         """Mean squared, of what the layers make."""
@@ -444,6 +490,15 @@ class _Quantiser:
         )
         node.input[:] = [*node.input[:2], f"{out}:b8"]
         return made
+
+
+def _as_probs(answers: Array) -> Array:
+    """Of logits their softmax; probabilities as they are. Never 0."""
+    given = answers.astype(np.float64)
+    if given.min() < 0 or not np.allclose(given.sum(1), 1, atol=1e-3):
+        given = np.exp(given - given.max(1, keepdims=True))
+        given /= given.sum(1, keepdims=True)
+    return np.maximum(given, 1e-12)
 
 
 def _level(values: Array) -> Level:

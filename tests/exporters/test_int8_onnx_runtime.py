@@ -98,3 +98,14 @@ def test_a_plain_network_has_no_head():
     plain.CopyFrom(made()[0])
     head_weights.shrink(plain, {})
     assert {"head.read.weight"} <= {each.name for each in plain.graph.initializer}
+
+
+def test_first_layers_stay_float_until_it_is_close(monkeypatch):
+    """If nothing is close enough: those with a tenth of the weights, and the error is smaller."""
+    model, eight = made()
+    monkeypatch.setattr(int8, "_GOOD_KL", 0)
+    monkeypatch.setattr(int8, "_MOST_SKIPPED", 0.25)
+    closer = int8.quantise(model, [X.numpy()], onnx_runtime=True)
+    assert integer_layers(closer) == [[32, 24, 1, 1]]
+    before, after = (int8.compare(model, each, [X.numpy()]) for each in (eight, closer))
+    assert after.kl < before.kl
