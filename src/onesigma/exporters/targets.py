@@ -91,7 +91,8 @@ def export(
     agreement = compare(model, converted, answering, None if plain is None else plain[1])
     fidelity = None
     if int8:
-        model, fidelity = _in_eight_bits(model, answering, example_input is not None)
+        given, file = example_input is not None, path.suffix == ".onnx"
+        model, fidelity = _in_eight_bits(model, answering, given, onnx_runtime=file)
     if path.suffix == ".onnx":
         return onnx_file.write_model(model, path, version, agreement, fidelity)
     from onesigma.exporters.c import generate  # from the same model, in memory
@@ -102,7 +103,7 @@ def export(
 
 
 def _in_eight_bits(
-    model: ModelProto, answering: Answering, given: bool
+    model: ModelProto, answering: Answering, given: bool, *, onnx_runtime: bool
 ) -> tuple[ModelProto, Fidelity]:
     """The model with its layers in eight bits, refused if that changes the answers too much."""
     from onesigma.exporters.int8 import compare, quantise, require_close
@@ -114,7 +115,7 @@ def _in_eight_bits(
     if "probs" not in answering.outputs:
         raise ExportError("int8 is for classifiers: their probabilities are what is compared.")
     examples = [x.cpu().numpy() for x in answering.examples]
-    quantised = quantise(model, examples)
+    quantised = quantise(model, examples, onnx_runtime=onnx_runtime)
     found = compare(model, quantised, examples)
     require_close(found)
     return quantised, found

@@ -24,11 +24,14 @@ def test_a_network_is_measured_once(tmp_path, monkeypatch):
     monkeypatch.setattr(int8, "load_trained", trained)
     monkeypatch.setattr(int8, "ROWS", 300)
     monkeypatch.setattr(int8, "STEPS", 20)
+    (untimed,) = int8.run(["small"], tmp_path, timed=False)
+    assert "nan" in int8.show([untimed])
     (found,) = int8.run(["small"], tmp_path, repeats=5)
+    assert found.fidelity == untimed.fidelity
     assert found.fidelity.inputs == 120
     assert found.fidelity.kl < 1e-3
-    assert found.over_plain > 0
-    assert found.sizes[int8.PLAIN_8] < found.rest < found.sizes[int8.OURS_8]
+    assert found.over(int8.OURS_8) > 0
+    assert 1 < found.file(int8.BARE_8) < found.file(int8.OURS_8)
     monkeypatch.setattr(int8, "load_trained", None)  # no need of it again
     assert int8.run(["small"], tmp_path) == [found]
     assert "geometric mean" in int8.show([found])

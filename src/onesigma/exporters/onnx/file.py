@@ -88,7 +88,8 @@ def make_model(answering: Answering, opset: int = OPSET) -> ModelProto:
         model: ModelProto = write(answering.graph, answering.examples, names)
     except UnwritableError:
         model = torch_writer.write(answering.graph, answering.examples, names)
-    model.metadata_props.add(key=METADATA_KEY, value=json.dumps(answering.metadata))
+    about = json.dumps(answering.metadata, separators=(",", ":"))
+    model.metadata_props.add(key=METADATA_KEY, value=about)
     foreign = {f"{node.domain}.{node.op_type}" for node in model.graph.node if node.domain}
     if foreign or model.functions:
         raise ExportError(f"Ops that the file must not contain: {', '.join(sorted(foreign))}.")

@@ -4,14 +4,15 @@
 
 For each network: a SHORT fit (what is asked here is how close int8 comes to float, not how close
 float comes to Monte Carlo), ranges measured on training inputs, all figures on TEST inputs. The
-plain network is quantised in the same way. All four files are timed in turn, in one run. Each
-result is kept as it comes: give the same command again to continue an interrupted run. A model that
-``lab.bench.deployed`` fitted is used if it lies in the output folder.
+plain network is quantised in the same way. All files are timed in turn, in one run, ours in eight
+bits with its guard and without. Each result is kept as it comes: give the same command again to
+continue an interrupted run, or to add times after ``--untimed``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +30,7 @@ from torch import Tensor
 import onesigma
 from onesigma import fitting
 from onesigma.exporters.answering import make_answering
+from onesigma.exporters.folding import nodes_before, replace_graph
 from onesigma.exporters.int8 import Fidelity, compare, quantise
 from onesigma.exporters.onnx.file import make_model
 from onesigma.lab.bench import programs
@@ -36,6 +38,7 @@ from onesigma.lab.bench.result import kept
 from onesigma.lab.bench.trained import CACHE, NETWORKS, load_trained
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.timing import summarise, time_in_turn
+from onesigma.runtime.model import METADATA_KEY
 from onesigma.text_table import text_table
 
 _SOUND = ("ds_cnn", "tc_resnet", "vgg", "mobilenet_v3")
@@ -45,31 +48,24 @@ TUNED_ON = ("ds_cnn", "resnet8", "tcn", "mlp", "mobilenet_v1")
 ROWS, STEPS = 1000, 100  # of the short fit
 _FIT, _TEST = 400, 1000  # inputs
 PLAIN, OURS, PLAIN_8, OURS_8 = "plain", "ours", "plain int8", "ours int8"
+BARE_8 = "ours int8, no guard"
+KINDS = (PLAIN, OURS, PLAIN_8, OURS_8, BARE_8)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One network: fidelity on test inputs, ratios of times, and sizes of files in bytes.
-
-    ``rest`` is what ours would be without the guard's numbers and without metadata.
-    """
+    """One network: fidelity on test inputs, sizes of files in bytes, least times in µs if timed."""
 
     network: str
     fidelity: Fidelity
-    over_plain: float
-    over_float: float
-    plain_over_float: float
-    plain_us: float
     sizes: dict[str, int]
-    rest: int
+    times: dict[str, float]
 
-    @staticmethod
-    def from_dict(content: dict[str, Any]) -> Measured:
-        return Measured(**content | {"fidelity": Fidelity(**content["fidelity"])})
+    def file(self, kind: str) -> float:
+        return self.sizes[kind] / self.sizes[PLAIN_8]
 
-    @property
-    def file(self) -> float:
-        return self.sizes[OURS_8] / self.sizes[PLAIN_8]
+    def over(self, kind: str, other: str = PLAIN_8) -> float:
+        return self.times[kind] / self.times[other] if self.times else math.nan
 
 
 def short_fit(network: torch.nn.Module, inputs: Tensor) -> onesigma.Converted:
@@ -85,46 +81,62 @@ def make_models(
     few = (inputs[:4],)
     plain = onnx.load(programs.plain(ready, few, folder / "plain.onnx").path)
     ours = make_model(make_answering(ready, few))
-    examples = [inputs.numpy()]
-    eight = {PLAIN_8: quantise(plain, examples), OURS_8: quantise(ours, examples)}
-    return {PLAIN: plain, OURS: ours, **eight}
+    eight = [quantise(each, [inputs.numpy()], onnx_runtime=True) for each in (plain, ours)]
+    made = (plain, ours, *eight, without_guard(eight[1]))
+    return dict(zip(KINDS, made, strict=True))
 
 
-def measure(
-    name: str, ready: onesigma.Converted, data: Splits, folder: Path, repeats: int
-) -> Measured:
+def without_guard(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What ``fit(guard=False)`` would give: its outputs, their nodes and what is said of them."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    (entry,) = (each for each in bare.metadata_props if each.key == METADATA_KEY)
+    about = json.loads(entry.value) | {"contract": None, "reference": None}
+    gone = [about["outputs"].pop(field) for field in ("contract", "novelty")]
+    entry.value = json.dumps(about, separators=(",", ":"))
+    outputs = [each for each in model.graph.output if each.name not in gone]
+    del bare.graph.output[:]
+    bare.graph.output.extend(outputs)
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    nodes = nodes_before([each.name for each in outputs], model.graph.node)
+    replace_graph(bare, nodes, constants)
+    return bare
+
+
+def compare_network(
+    name: str, ready: onesigma.Converted, data: Splits, folder: Path
+) -> dict[str, Any]:
+    """All but the times; the files stay in the folder."""
     inputs, x = draw(data)
     models = make_models(ready, inputs, folder)
-    contents = {kind: model.SerializeToString() for kind, model in models.items()}
-    calls = {kind: _call(content, x[:1].numpy()) for kind, content in contents.items()}
+    for kind, model in models.items():
+        onnx.save(model, _file(folder, name, kind))
+    fidelity = compare(models[OURS], models[OURS_8], [x.numpy()])
+    sizes = {kind: model.ByteSize() for kind, model in models.items()}
+    return {"fidelity": asdict(fidelity), "sizes": sizes}
+
+
+def time_files(name: str, folder: Path, repeats: int) -> dict[str, float]:
+    """The least time of one answer of each file, in µs."""
+    calls = {kind: _call(_file(folder, name, kind)) for kind in KINDS}
     samples = time_in_turn(calls, repeats=repeats)
-
-    def ratio(kind: str, other: str) -> float:
-        return summarise(samples[kind], samples[other]).ratio
-
-    guard = sum(
-        each.ByteSize() for each in models[OURS_8].graph.initializer if "guard." in each.name
-    )
-    about = sum(entry.ByteSize() for entry in models[OURS_8].metadata_props)
-    return Measured(
-        network=name,
-        fidelity=compare(models[OURS], models[OURS_8], [x.numpy()]),
-        over_plain=ratio(OURS_8, PLAIN_8),
-        over_float=ratio(OURS_8, OURS),
-        plain_over_float=ratio(PLAIN_8, PLAIN),
-        plain_us=1e6 * summarise(samples[PLAIN_8], samples[PLAIN_8]).minimum,
-        sizes={kind: len(content) for kind, content in contents.items()},
-        rest=len(contents[OURS_8]) - guard - about,
-    )
+    return {kind: 1e6 * summarise(own, own).minimum for kind, own in samples.items()}
 
 
-def _call(content: bytes, x: np.ndarray[Any, Any]) -> Callable[[], object]:
+def _file(folder: Path, name: str, kind: str) -> Path:
+    return folder / f"{name}-{kind.replace(', ', '-').replace(' ', '-')}.onnx"
+
+
+def _call(path: Path) -> Callable[[], object]:
+    """As ``onesigma.runtime`` runs it: the names of the outputs are looked up once."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: x}
-    return lambda: session.run(None, feed)
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    x = np.random.default_rng(0).standard_normal((1, *given.shape[1:])).astype(np.float32)
+    names = [each.name for each in session.get_outputs()]
+    return partial(session.run, names, {given.name: x})
 
 
 def draw(data: Splits) -> tuple[Tensor, Tensor]:
@@ -140,6 +152,7 @@ def run(
     root: Path | None = None,
     cache: Path = CACHE,
     repeats: int = 1000,
+    timed: bool = True,
 ) -> list[Measured]:
     """Measure what is not in the folder yet."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,30 +162,46 @@ def run(
         model = folder / f"{name}-fit.safetensors"
         if not model.is_file():
             onesigma.save(short_fit(network, draw(data)[0]), model)
-        return asdict(measure(name, onesigma.load(model), data, folder, repeats))
+        return compare_network(name, onesigma.load(model), data, folder)
 
-    paths = {name: folder / f"{name}.int8.json" for name in names}
-    return [Measured.from_dict(kept(path, partial(ask, name))) for name, path in paths.items()]
+    found = []
+    for name in names:
+        about = kept(folder / f"{name}.int8.json", partial(ask, name))
+        times = {}
+        if timed:
+            ask_time = partial(time_files, name, folder, repeats)
+            times = kept(folder / f"{name}.int8-times.json", ask_time)
+        found.append(Measured(name, Fidelity(**about["fidelity"]), about["sizes"], times))
+    return found
 
 
 def show(found: Sequence[Measured]) -> str:
     head = (
-        *("network", "KL", "spread", "labels %", "change", "int8 / int8 plain", "int8 / float"),
-        *("plain int8 / float", "plain int8 us", "file", "file, no guard or metadata"),
+        *("network", "KL", "spread", "labels %", "change"),
+        *("plain int8 us", "no guard", "with guard", "plain float", "ours float"),
+        *("plain int8 kB", "file, no guard", "with guard"),
     )
     rows = [
         (
             each.network if each.network not in TUNED_ON else f"{each.network} (tuned on)",
             *(f"{each.fidelity.kl:.1e}", f"{each.fidelity.spread:.3f}"),
             *(f"{100 * each.fidelity.labels:.1f}", f"{each.fidelity.change:.3f}"),
-            *(f"{each.over_plain:.2f}", f"{each.over_float:.2f}", f"{each.plain_over_float:.2f}"),
-            *(f"{each.plain_us:.0f}", f"{each.file:.2f}"),
-            f"{each.rest / each.sizes[PLAIN_8]:.2f}",
+            f"{each.times.get(PLAIN_8, math.nan):.1f}",
+            *(f"{each.over(kind):.2f}" for kind in (BARE_8, OURS_8, PLAIN, OURS)),
+            f"{each.sizes[PLAIN_8] / 1e3:.0f}",
+            *(f"{each.file(kind):.2f}" for kind in (BARE_8, OURS_8)),
         )
         for each in found
     ]
-    mean = math.exp(sum(math.log(each.over_plain) for each in found) / len(found))
-    return f"{text_table(head, rows)}\ngeometric mean of int8 / int8 plain: {mean:.2f}"
+    means = (
+        math.exp(sum(math.log(each.over(kind)) for each in found) / len(found))
+        for kind in (BARE_8, OURS_8)
+    )
+    said = " and ".join(f"{mean:.2f}" for mean in means)
+    return (
+        f"{text_table(head, rows)}\ntimes and files over those of plain int8; geometric mean of "
+        f"the times without and with guard: {said}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -184,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--networks", nargs="+", default=list(DEFAULT), choices=NETWORKS, metavar="NAME"
     )
     parser.add_argument("--repeats", type=int, default=1000, help="rounds of timing")
+    parser.add_argument("--untimed", action="store_true", help="as on a busy machine")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     found = run(
@@ -192,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         root=options.data_root,
         cache=options.cache,
         repeats=options.repeats,
+        timed=not options.untimed,
     )
     print(show(found))
 
