@@ -1,7 +1,8 @@
 """How long several callables take, compared with each other: in one run, in turn, many times.
 
-A machine is never quite idle, so times of different runs do not compare. Here every round calls
-each callable once, in a new random order, and what slows the machine slows all of them.
+A machine is never quite idle, so times of different runs do not compare. Here every round times
+each callable once, in a new random order, and what slows the machine slows all of them. A short one
+is called once more just before: else what counts is how much the one before left in the caches.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 
 _PARTS = 5
 _FEWEST = 5
+_SHORT = 1e-3  # seconds; one that is longer fills the caches itself
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def time_in_turn(
     Args:
         calls: what to time, by name.
         repeats: how many rounds.
-        seconds: how long one callable may take in all. A slow one is left out of some rounds,
-            evenly over the run, but is called five times at least (or ``repeats``, if less).
+        seconds: how long what is timed of one callable may take. A slow one is left out of some
+            rounds, evenly over the run, but is timed five times at least (``repeats``, if less).
         threads: of PyTorch, during the run; other runtimes are given theirs when prepared.
         seed: of the order within the rounds.
         progress: wraps the rounds, to show how far it is.
@@ -72,12 +74,15 @@ def time_in_turn(
     found = {name: np.full((2, repeats), np.nan) for name in calls}
     shuffled, names = random.Random(seed), list(calls)
     with torch_threads(threads), _without_collection():
-        turns = {name: _turns(calls[name], repeats, seconds) for name in names}
+        lasting = {name: _duration(calls[name]) for name in names}
+        turns = {n: int(min(repeats, max(_FEWEST, seconds / s))) for n, s in lasting.items()}
         for turn in progress(range(repeats)):
             shuffled.shuffle(names)
             for name in names:
                 # n turns spread evenly over all the rounds: those in which the quotient steps up.
                 if (turn + 1) * turns[name] // repeats > turn * turns[name] // repeats:
+                    if lasting[name] < _SHORT:
+                        calls[name]()
                     found[name][:, turn] = _seconds(calls[name])
     return found
 
@@ -133,11 +138,10 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _turns(call: Callable[[], object], repeats: int, seconds: float) -> int:
-    """Warm up (a first call may capture or compile) and see how many calls the time allows."""
+def _duration(call: Callable[[], object]) -> float:
+    """Seconds of a call after one to warm up, which may capture or compile."""
     call()
-    clock, _ = _seconds(call)
-    return int(min(repeats, max(_FEWEST, seconds / clock)))
+    return _seconds(call)[0]
 
 
 def _seconds(call: Callable[[], object]) -> tuple[float, float]:
