@@ -594,13 +594,13 @@ def functional_form(target: Any) -> Any:
 def quiet(*names: str) -> Iterator[None]:
     """Exporters warn and log about their own internals. Nothing in it is for the user to act on."""
     loggers = [logging.getLogger(name) for name in names or _TALKATIVE]
-    before = [logger.disabled for logger in loggers]
+    before = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.disabled = True
+        logger.setLevel(logging.CRITICAL + 1)  # of those below it, too
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -199,7 +199,8 @@ def test_options_of_convert(options, tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(
         *(nn.Conv2d(3, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.Dropout(0.4)),
-        *(nn.Conv2d(6, 9, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(9, 4)),
+        # Windows of different sizes, on a map of 3 × 4.
+        *(nn.Conv2d(6, 9, 1), nn.AdaptiveAvgPool2d((2, 3)), nn.Flatten(), nn.Linear(54, 4)),
     )
     x = torch.randn(3, 3, 8, 9)
     model = as_onnx(onesigma.convert(network.eval(), x, **options))

@@ -31,6 +31,7 @@ writes = OPS.add
 
 _FAR = 2**63 - 1
 _SHORT_ROW = 64
+_MOST_SHARES = 2**14  # numbers that stand for a pool
 _LOWEST = -1e30  # a score that softmax makes 0; −∞ in all of a row would make it NaN
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
@@ -385,17 +386,25 @@ def _max_pool(
     return w.op("MaxPool", x, **_window(x, padding, **sizes))
 
 
-_ADAPTIVE = (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d)
-
-
-@writes(*(packet.default for packet in _ADAPTIVE))
-def _adaptive_avg_pool(w: Writer, x: Value, size: Sizes) -> str:
+def _adaptive_avg_pool(pool: Any, w: Writer, x: Value, size: Sizes) -> str:
+    """ONNX has no windows of different sizes: a product with their shares is the same."""
     space = x.shape[2:]
-    wanted = list(size) * len(space) if len(size) == 1 else size
-    even = all(n % m == 0 for n, m in zip(space, wanted, strict=True))
-    require(even, "an uneven adaptive pool")
-    kernel = [n // m for n, m in zip(space, wanted, strict=True)]
-    return w.op("AveragePool", x, kernel_shape=kernel, strides=kernel)
+    wanted = list(size) * len(space) if len(size) == 1 else list(size)
+    if all(n % m == 0 for n, m in zip(space, wanted, strict=True)):
+        kernel = [n // m for n, m in zip(space, wanted, strict=True)]
+        return w.op("AveragePool", x, kernel_shape=kernel, strides=kernel)
+    count = math.prod(space)
+    require(count * math.prod(wanted) <= _MOST_SHARES, "an uneven adaptive pool of a large map")
+    each = torch.eye(count, dtype=x.example.dtype).reshape(1, count, *space)
+    shares = w.constant(f"{space} to {wanted}:", pool(each, wanted).reshape(count, -1))
+    if len(space) == 1:
+        return w.op("MatMul", x, shares)
+    product = w.op("MatMul", w.op("Reshape", x, (0, 0, count)), shares)
+    return w.op("Reshape", product, (0, 0, *wanted))
+
+
+for _pool in (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d):
+    writes(_pool.default)(partial(_adaptive_avg_pool, _pool.default))
 
 
 @writes(aten.batch_norm.default)
