@@ -65,7 +65,8 @@ def _average_pool(op: Op, dims: int) -> RuleFunction:
         if divisor_override is None and not any(padding) and not ceil_mode:
             return Gaussian(mean, var / prod(_sizes(kernel_size, dims)))
         # One sample, one channel; (batch, size) without channels is a valid input too.
-        ones = torch.ones_like(x.mean[(slice(1),) * (x.mean.dim() - dims)])
+        shape = [1] * (var.dim() - dims) + list(x.mean.shape[-dims:])
+        ones = torch.ones(shape, dtype=var.dtype, device=var.device)
         cells = _window_count(ones, kernel_size, list(stride), list(padding), ceil_mode, dims)
         return Gaussian(mean, var * (op(ones, *args) / cells))
 

@@ -15,7 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from onnx import helper
+from torch import Tensor
 
 from onesigma.registry import Registry
 
@@ -355,8 +357,8 @@ def _window(x: Value, padding: Sizes | str, **sizes: Sizes) -> dict[str, list[in
     return each | {"pads": [*before, *after]}
 
 
-@writes(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
 def _avg_pool(
+    pool: Any,
     w: Writer,
     x: Value,
     kernel: Sizes,
@@ -364,15 +366,46 @@ def _avg_pool(
     padding: Sizes = (0,),
     ceil: bool = False,
     count_include_pad: bool = True,
-    divisor: int | None = None,
+    *divisor: int | None,
 ) -> str:
-    require(not ceil and divisor is None, "an average pool with a ceiling or a divisor")
     window = _window(x, padding, kernel_shape=kernel, strides=stride or kernel)
-    return w.op("AveragePool", x, count_include_pad=int(count_include_pad), **window)
+    if not ceil and not any(divisor):
+        return w.op("AveragePool", x, count_include_pad=int(count_include_pad), **window)
+    # What a window is divided by where it leaves the input: PyTorch's rule is not that of ONNX.
+    ones = torch.ones(1, 1, *x.shape[2:], dtype=x.example.dtype)
+    options = (kernel, stride, padding, ceil, count_include_pad, *divisor)
+    wanted = pool(ones, *options)
+    window = _reaching(x, window, wanted)
+    found = pool(F.pad(ones, _as_torch_pads(window["pads"])), kernel, stride)
+    factor = w.constant(f"{x.shape[2:]} by {options}:{ones.dtype}", wanted / found)
+    return w.op("Mul", w.op("AveragePool", x, count_include_pad=1, **window), factor)
 
 
-@writes(aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default)
+for _dims in (1, 2, 3):
+    _op = getattr(aten, f"avg_pool{_dims}d").default
+    writes(_op)(partial(_avg_pool, _op))
+
+
+def _reaching(x: Value, window: dict[str, list[int]], result: Tensor) -> dict[str, list[int]]:
+    """The window with pads behind until as many places as in the result are reached."""
+    space, sizes = x.shape[2:], list(result.shape[2:])
+    before, dilations = window["pads"][: len(space)], window.get("dilations", [1] * len(space))
+    each = zip(sizes, window["strides"], window["kernel_shape"], dilations, strict=True)
+    ends = [(size - 1) * step + (kernel - 1) * apart + 1 for size, step, kernel, apart in each]
+    after = [max(0, end - n - pad) for end, n, pad in zip(ends, space, before, strict=True)]
+    fits = all(pad < kernel for pad, kernel in zip(after, window["kernel_shape"], strict=True))
+    require(fits, "a pool that reaches farther out than its kernel is long")
+    return window | {"pads": [*before, *after]}
+
+
+def _as_torch_pads(pads: Sizes) -> list[int]:
+    """ONNX: all before, then all behind. PyTorch: before and behind of the last dim, and so on."""
+    space = len(pads) // 2
+    return [pads[side * space + dim] for dim in reversed(range(space)) for side in (0, 1)]
+
+
 def _max_pool(
+    pool: Any,
     w: Writer,
     x: Value,
     kernel: Sizes,
@@ -381,9 +414,17 @@ def _max_pool(
     dilation: Sizes = (1,),
     ceil: bool = False,
 ) -> str:
-    require(not ceil, "a max pool with a ceiling")
     sizes = {"kernel_shape": kernel, "strides": stride or kernel, "dilations": dilation}
-    return w.op("MaxPool", x, **_window(x, padding, **sizes))
+    window = _window(x, padding, **sizes)
+    if ceil:
+        result = pool(torch.empty(1, 1, *x.shape[2:]), kernel, stride, padding, dilation, ceil)
+        window = _reaching(x, window, result)
+    return w.op("MaxPool", x, **window)
+
+
+for _dims in (1, 2, 3):
+    _op = getattr(aten, f"max_pool{_dims}d").default
+    writes(_op)(partial(_max_pool, _op))
 
 
 def _adaptive_avg_pool(pool: Any, w: Writer, x: Value, size: Sizes) -> str:
@@ -396,15 +437,16 @@ def _adaptive_avg_pool(pool: Any, w: Writer, x: Value, size: Sizes) -> str:
     count = math.prod(space)
     require(count * math.prod(wanted) <= _MOST_SHARES, "an uneven adaptive pool of a large map")
     each = torch.eye(count, dtype=x.example.dtype).reshape(1, count, *space)
-    shares = w.constant(f"{space} to {wanted}:", pool(each, wanted).reshape(count, -1))
+    shares = w.constant(f"{space} to {wanted}:{each.dtype}", pool(each, wanted).reshape(count, -1))
     if len(space) == 1:
         return w.op("MatMul", x, shares)
     product = w.op("MatMul", w.op("Reshape", x, (0, 0, count)), shares)
     return w.op("Reshape", product, (0, 0, *wanted))
 
 
-for _pool in (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d):
-    writes(_pool.default)(partial(_adaptive_avg_pool, _pool.default))
+for _dims in (1, 2, 3):
+    _op = getattr(aten, f"adaptive_avg_pool{_dims}d").default
+    writes(_op)(partial(_adaptive_avg_pool, _op))
 
 
 @writes(aten.batch_norm.default)
