@@ -215,10 +215,14 @@ _SHORT: dict[Any, Entry] = {
     aten.sum.dim_IntList: partial(_reduce, "ReduceSum"),
     aten.sym_size.int: lambda w, x, dim: w.op("Shape", x, start=dim % x.rank, end=dim % x.rank + 1),
     aten.t.default: lambda w, x: _permute(w, x, range(x.rank)[::-1]),
+    aten.threshold.default: lambda w, x, least, value: w.op(
+        "Where", w.op("Greater", x, float(least)), x, float(value)
+    ),
     aten.unbind.int: lambda w, x, dim=0: tuple(_select(w, x, dim, i) for i in range(x.shape[dim])),
     aten.unsafe_split.Tensor: _split,
     aten.unsqueeze.default: lambda w, x, dim: w.op("Unsqueeze", x, [dim]),
     aten.view.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
+    aten._unsafe_view.default: lambda w, x, sizes: w.op("Reshape", x, sizes),
     aten.zeros.default: lambda w, sizes, **_: w.zeros(sizes),
     aten.zeros_like.default: lambda w, x, **_: w.zeros(w.op("Shape", x)),
     # Sizes are vectors of one, so that they can be joined.
@@ -281,9 +285,18 @@ def _softplus(w: Writer, x: Value, beta: float = 1, threshold: float = 20) -> st
 
 @writes(aten.gelu.default)
 def _gelu(w: Writer, x: Value, *, approximate: str = "none") -> str:
-    require(approximate == "none", "gelu by tanh")
-    twice = w.op("Add", w.op("Erf", w.op("Mul", x, math.sqrt(0.5))), 1.0)
-    return w.op("Mul", w.op("Mul", x, 0.5), twice)
+    if approximate == "tanh":
+        cubic = w.op("Add", w.op("Mul", w.op("Mul", x, x), 0.044715), 1.0)
+        bent = w.op("Tanh", w.op("Mul", w.op("Mul", x, cubic), math.sqrt(2 / math.pi)))
+    else:
+        bent = w.op("Erf", w.op("Mul", x, math.sqrt(0.5)))
+    return w.op("Mul", w.op("Mul", x, 0.5), w.op("Add", bent, 1.0))
+
+
+@writes(aten.prelu.default)
+def _prelu(w: Writer, x: Value, slope: Value) -> str:
+    """A slope for each channel, or one for all."""
+    return w.op("PRelu", x, w.op("Reshape", slope, [-1, *([1] * (x.rank - 2))]))
 
 
 def _dropout(w: Writer, x: Value, rate: float, train: bool, channels: bool = False) -> str:
