@@ -415,6 +415,39 @@ def test_raw_inputs_are_scaled_inside(quick):
         onesigma.fit(network(), raw, scaling=(mean, 0.0))
 
 
+def test_channels_may_come_last(quick, tmp_path):
+    class Turned(nn.Module):
+        """Inputs (instants, channels), as recurrent networks have them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.network(x.permute(0, 2, 1))
+
+    names, std = ["a", "b", "c", "d"], [1.0, 2.0, 0.5, 3.0]
+    raw = X.transpose(1, 2) * torch.tensor(std)
+    options = {"channels": names, "scaling": ([0.0] * 4, std), "worth": 1}
+    made = onesigma.fit(Turned().eval(), raw, **options)
+    assert (made.settings.contract.channels, made.settings.contract.window) == (tuple(names), 24)
+    assert "(instants, channels)" in str(made.report)
+    dead = raw[:5].clone()
+    dead[:, :, 2] = 0.0
+    with torch.no_grad():
+        found = made(dead)
+    assert not found.in_contract.any()
+    assert all(words.startswith("channel c") for words in made.explain(found))
+    onesigma.export(made, tmp_path / "m.onnx", example_input=raw[:2])
+    ran = onesigma.runtime.load(tmp_path / "m.onnx")(dead.numpy())
+    np.testing.assert_allclose(ran.contract, found.contract.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_scaling_must_fit_an_input():
+    with pytest.raises(onesigma.InputError, match=r"mean has the shape \(3,\), an input \(4, 24\)"):
+        onesigma.fit(network(), X, scaling=([0.0] * 3, 1.0))
+
+
 def test_labels_and_names_travel_with_the_model(quick, tmp_path):
     fresh = torch.randn(120, 4, 24, generator=torch.Generator().manual_seed(7))
     with torch.no_grad():

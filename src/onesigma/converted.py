@@ -17,6 +17,7 @@ from onesigma.engine import Engine, Observer
 from onesigma.errors import FileError, InputError
 from onesigma.graph.capture import shared_copy
 from onesigma.graph.eager import quicken
+from onesigma.graph.instants import time_dims
 from onesigma.graph.own import OwnNetwork
 from onesigma.prediction import GUARDED, OUTPUTS, Prediction, hide_rows
 from onesigma.report import Report
@@ -237,6 +238,12 @@ class Converted(nn.Module):
         settings = self.settings
         engine = Engine(self.source, settings.rules, settings.corrections, observer)
         engine.run(*with_prior(inputs, self.input_var))
+
+    def time_dims(self, inputs: Sequence[Tensor]) -> list[int]:
+        """The dim of time in each input: the last, or that before the channels."""
+        contract = self.settings.contract
+        named = len(contract.channels) if contract is not None and len(inputs) == 1 else None
+        return time_dims(self.source, inputs, named)
 
     @property
     def temperature(self) -> Temperature | None:

@@ -20,7 +20,13 @@ from torch import Tensor, nn
 
 from onesigma.arguments import typed
 from onesigma.calibration.choice import calibrate
-from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Corruption, two_at_once
+from onesigma.calibration.corruption import (
+    FITTED_ON,
+    JUDGED_ON,
+    Corruption,
+    Given,
+    two_at_once,
+)
 from onesigma.calibration.distillation import (
     Training,
     distil,
@@ -45,6 +51,7 @@ from onesigma.converted import (
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.forms.places import Places
 from onesigma.graph.capture import as_graph
+from onesigma.graph.instants import time_dims
 from onesigma.graph.wrap import Scaled
 from onesigma.importers.keras import as_module
 from onesigma.report import SILENT, Candidate
@@ -66,6 +73,7 @@ _FEWER_THAN_MOMENTS = 2  # of these take less time than moments
 _ABOUT = 0.8  # of the closest one's passes: what is measured is not more certain than that
 CLEAN = "clean"
 _TAUGHT = "learnt from Monte Carlo"
+_TURNED = "an input is read as (instants, channels): name its channels if that is wrong"
 
 
 @typed
@@ -137,7 +145,8 @@ def fit(
     _check_promise(worth, risk, labelled)
     asked = _Asked(task, class_dim, output)
     network = model if scaling is None else _scaled(model, unlabelled, scaling)
-    course = _begin(network, unlabelled, asked, corruptions, seed, resume, progress)
+    named = None if channels is None else len(channels)
+    course = _begin(network, unlabelled, asked, corruptions, named, seed, resume, progress)
     made = _try_in_turn(_forms(network, course, asked, keep_answer), course, worth, budget)
     known, held_out = [x[:_MOST] for x in course.inputs], None
     if guard:
@@ -186,18 +195,26 @@ def _begin(
     unlabelled: Inputs,
     asked: _Asked,
     corruptions: Sequence[Callable[[Tensor], Tensor]],
+    named: int | None,
     seed: int,
     resume: str | Path | None,
     progress: Progress,
 ) -> _Course:
-    """Capture the network, check the inputs, and ask Monte Carlo about those to judge by."""
+    """Capture the network, check the inputs, and ask Monte Carlo about those to judge by.
+
+    ``named`` is how many channels were named.
+    """
     require_one_of("task", asked.task, TASKS)
     plain = _plain(model, _first(unlabelled, 4), asked)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
-    stages = _stages(resume, plain, inputs, (asked, seed, len(corruptions)))
-    kinds = [_without_generator(kind) for kind in corruptions]
-    return _Course(plain, inputs, kinds, seed, stages, progress)
+    times = time_dims(plain.source, inputs, named)
+    if any(time < x.dim() - 1 for time, x in zip(times, inputs, strict=True)):
+        notes = (*plain.report.notes, _TURNED)
+        plain.report = replace(plain.report, notes=notes)
+    stages = _stages(resume, plain, inputs, (asked, seed, len(corruptions), times))
+    kinds = [Given(kind) for kind in corruptions]
+    return _Course(plain, inputs, times, kinds, seed, stages, progress)
 
 
 def _forms(model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool) -> list[_Form]:
@@ -217,7 +234,7 @@ def _forms(model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool) 
 def _scaled(model: nn.Module, unlabelled: Inputs, scaling: tuple[Scale, Scale]) -> nn.Module:
     if not isinstance(unlabelled, Tensor):
         raise InputError("scaling is for models with one input, given as a tensor.")
-    return Scaled(as_module(model), *scaling, dims=unlabelled.dim())
+    return Scaled(as_module(model), *scaling, shape=unlabelled.shape[1:])
 
 
 def _named(made: Converted, class_names: Sequence[str], classes: int) -> Converted:
@@ -350,10 +367,6 @@ def _unchanged(x: Tensor, generator: torch.Generator) -> Tensor:
     return x
 
 
-def _without_generator(kind: Callable[[Tensor], Tensor]) -> Corruption:
-    return lambda x, generator: kind(x)
-
-
 class _Course:
     """Inputs to learn from and inputs to judge by, with what Monte Carlo says of them."""
 
@@ -361,13 +374,14 @@ class _Course:
         self,
         plain: Converted,
         inputs: Sequence[Tensor],
+        times: Sequence[int],
         corruptions: Sequence[Corruption],
         seed: int,
         stages: Stages,
         progress: Progress,
     ) -> None:
         self.seed, self.stages, self.progress = seed, stages, progress
-        self.plain, self.inputs = plain, inputs
+        self.plain, self.inputs, self.times = plain, inputs, times
         self.kinds = [*FITTED_ON.values(), *corruptions, *[two_at_once] * _PAIRS]
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(inputs[0]), generator=generator)
@@ -380,7 +394,7 @@ class _Course:
         self.places = Places.of(shape, plain.settings.class_dim, generator)
         self.teacher = Teacher(*(plain, few), all_noise_found=not _hides(plain), places=self.places)
         exams = {CLEAN: held} | {
-            name: corrupt(held, [kind], generator) for name, kind in JUDGED_ON.items()
+            name: corrupt(held, [kind], generator, times) for name, kind in JUDGED_ON.items()
         }
         self.exams = {name: self._exam(name, each) for name, each in exams.items()}
         if not any(bool(exam.reference.logits.var(1).any()) for exam in self.exams.values()):
@@ -411,7 +425,8 @@ class _Course:
         for kind in kinds:
             turns = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
             which = torch.cat(turns)[:each]
-            parts.append(corrupt([x[which] for x in self.examples], [kind], generator))
+            chosen = [x[which] for x in self.examples]
+            parts.append(corrupt(chosen, [kind], generator, self.times))
         inputs = tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
         def ask() -> Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, two_at_once
+from onesigma.calibration.corruption import FITTED_ON, JUDGED_ON, Given, two_at_once
 from onesigma.calibration.teacher import corrupt
 
 SHAPES = [(9, 6, 40), (9, 1, 24, 30), (9, 2, 3, 50), (9, 1, 8, 8), (9, 30)]
@@ -39,6 +39,20 @@ def test_a_constant_channel_stays_finite():
     x[:, 2] = 1.0
     for kind in KINDS.values():
         assert torch.isfinite(kind(x, generator())).all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_time_may_come_first(name):
+    x, kind = inputs((9, 6, 40)), KINDS[name]
+    (found,) = corrupt((x.transpose(1, 2),), [kind], generator(), [1])
+    torch.testing.assert_close(found.transpose(1, 2), kind(x, generator()), rtol=0, atol=0)
+
+
+def test_a_function_of_the_user_takes_inputs_as_they_are():
+    seen = []
+    kind = Given(lambda x: seen.append(x.shape) or x)
+    corrupt((inputs((9, 40, 6)),), [kind], generator(), [1])
+    assert seen == [(9, 40, 6)]
 
 
 def test_whole_numbers_stay_as_they_are():

@@ -220,7 +220,9 @@ def test_standardise_by_the_data(shape, window, channels_last, axes):
     """What is then standardised has mean 0 and std 1 in every channel."""
     x = np.random.default_rng(0).normal(3, 5, shape).astype(np.float32)
     args = Namespace(standardise=Path("data"), window=window, channels_last=channels_last)
-    scaled = Scaled(nn.Identity(), *find_scaling(args, x), dims=x.ndim)(torch.from_numpy(x)).numpy()
+    scaled = Scaled(nn.Identity(), *find_scaling(args, x), shape=x.shape[1:])(
+        torch.from_numpy(x)
+    ).numpy()
     np.testing.assert_allclose(scaled.mean(axes), 0, atol=1e-5)
     np.testing.assert_allclose(scaled.std(axes), 1, rtol=1e-5)
 

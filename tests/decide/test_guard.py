@@ -58,6 +58,27 @@ def test_what_is_a_channel(shape, names, layout):
     assert Layout.of(shape, names) == Layout(*layout)
 
 
+@pytest.mark.parametrize(
+    ("shape", "time", "layout"),
+    [
+        ((200, 6), 0, (6, 200, True)),
+        ((200, 2, 3), 0, (6, 200, True)),
+        ((1, 200, 6), 1, (6, 200, True)),
+        ((6, 200), 1, (6, 200, False)),
+        ((7,), 0, (7, 1, False)),
+    ],
+)
+def test_channels_may_come_last(shape, time, layout):
+    assert Layout.of(shape, None, time) == Layout(*layout)
+
+
+def test_statistics_are_the_same_wherever_the_channels_are():
+    x = torch.randn(5, 6, 40)
+    expected = Layout.of((6, 40)).moments(x)
+    found = Layout.of((40, 6), None, 0).moments(x.transpose(1, 2))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_statistics_by_numpy(guard):
     x, layer, logits = signals(11, seed=3)
     means, squares, size, _ = guard.measure(x, layer, logits)

@@ -222,7 +222,8 @@ def _with_exits(
     generator = torch.Generator().manual_seed(0)
     clean_and_not = [lambda x, _: x, *FITTED_ON.values()]
     drawn = torch.randperm(len(taught[0]), generator=generator)[:_MOST]
-    given = corrupt([x[drawn] for x in taught], clean_and_not, generator)
+    times = ready.time_dims(taught)
+    given = corrupt([x[drawn] for x in taught], clean_and_not, generator, times)
     with torch.no_grad():
         said = Prediction.cat([ready.answer(*rows) for rows in _in_parts(given)])
     targets = Targets.said_by(said, len(clean_and_not))

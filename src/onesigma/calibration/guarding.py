@@ -15,6 +15,7 @@ from onesigma.decide.guard import Guard, Layout, Measured, make_contract
 from onesigma.engine import Engine, watching
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
+from onesigma.graph.instants import time_dims
 from onesigma.graph.locate import output_of
 from onesigma.prediction import Prediction
 from onesigma.runtime.reference import Reference
@@ -79,7 +80,11 @@ def add_guard(
     """
     network, given = converted.network, channels or Channels()
     count = None if given.names is None else len(given.names)
-    layouts = [Layout.of(x.shape[1:], count) if x.is_floating_point() else None for x in known]
+    times = time_dims(converted.source, known, count)
+    layouts = [
+        Layout.of(x.shape[1:], count, time - 1) if x.is_floating_point() else None
+        for x, time in zip(known, times, strict=True)
+    ]
     if not any(layouts):
         note = "no guard: none of the inputs is of floating point"
         notes = (*converted.report.notes, note)
@@ -92,7 +97,7 @@ def add_guard(
     generator = torch.Generator().manual_seed(seed)
     folds = torch.randperm(len(known[0]), generator=generator) % _FOLDS
     bounds = guard.learn(measured, folds)
-    window = known[0].shape[-1] if known[0].dim() > 2 else None
+    window = known[0].shape[times[0]] if known[0].dim() > 2 else None
     contract = make_contract(
         *(guard, bounds), channels=given.names, units=given.units, window=window, rate=given.rate
     )

@@ -103,7 +103,7 @@ def _temperature(
     clean = made.predict(inputs)
     assert clean.probs is not None
     labels = checked_labels(clean.probs, labels, 1)
-    shifted = made.predict(corrupt(inputs, LABEL_HOLDS, generator))
+    shifted = made.predict(corrupt(inputs, LABEL_HOLDS, generator, made.time_dims(inputs)))
     part = torch.randperm(len(labels), generator=generator) % 2 == 0
     halves = [(part, ~part), (~part, part)]
     fitted = [fit_temperature(clean.probs[a], labels[a]) for a, _ in halves]

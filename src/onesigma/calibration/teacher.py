@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from onesigma.baselines.mc_dropout import own_network, seeded, with_dropout_on
 from onesigma.calibration.balanced import BalancedPasses
-from onesigma.calibration.corruption import Corruption
+from onesigma.calibration.corruption import Corruption, Given
 from onesigma.calibration.observation import Progress
 from onesigma.converted import Converted
 from onesigma.forms.places import Places
@@ -156,10 +156,23 @@ def quick_dropout(
 
 
 def corrupt(
-    inputs: Sequence[Tensor], kinds: Iterable[Corruption], generator: torch.Generator
+    inputs: Sequence[Tensor],
+    kinds: Iterable[Corruption],
+    generator: torch.Generator,
+    times: Sequence[int] | None = None,
 ) -> tuple[Tensor, ...]:
-    """A copy of all inputs for each kind; what is not floating point stays as it is."""
-    copies = [
-        [kind(x, generator) if x.is_floating_point() else x for x in inputs] for kind in kinds
-    ]
+    """A copy of all inputs for each kind; what is not floating point stays as it is.
+
+    ``times`` are the dims of time, by default the last ones.
+    """
+
+    def copy(kind: Corruption, x: Tensor, time: int) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        if isinstance(kind, Given):
+            return kind(x, generator)
+        return kind(x.movedim(time, -1), generator).movedim(-1, time)
+
+    dims = times or [-1] * len(inputs)
+    copies = [[copy(kind, *each) for each in zip(inputs, dims, strict=True)] for kind in kinds]
     return tuple(torch.cat(parts) for parts in zip(*copies, strict=True))

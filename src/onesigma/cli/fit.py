@@ -152,12 +152,13 @@ def _for_each(
 
 def _channels(args: argparse.Namespace, inputs: npt.NDArray[Any]) -> list[str] | None:
     """The names of the columns, where a window has a channel for each."""
-    if args.window is None or args.channels_last:
+    if args.window is None:
         return None
     names = column_names(args.unlabelled[0], header=args.header)
     if args.columns is not None:
         names = args.columns if {*args.columns} <= {*names} else []
-    return names if len(names) == int(np.prod(inputs.shape[1:-1])) else None
+    of_one = inputs.shape[2:] if args.channels_last else inputs.shape[1:-1]
+    return names if len(names) == int(np.prod(of_one)) else None
 
 
 def find_scaling(

@@ -43,16 +43,26 @@ _LEVELS = (0.5, 0.1, 0.01)  # tail probabilities that the lines pass through
 
 @dataclass(frozen=True)
 class Layout:
-    """How an input is seen as channels with positions: (rows, channels, positions)."""
+    """How an input is seen as channels with positions: (rows, channels, positions).
+
+    ``turned`` says that it comes as (rows, positions, channels).
+    """
 
     channels: int
     positions: int
+    turned: bool = False
 
     @staticmethod
-    def of(shape: Sequence[int], names: int | None = None) -> Layout:
-        """Of an input's shape without its rows; ``names`` is how many channels were named."""
+    def of(shape: Sequence[int], names: int | None = None, time: int | None = None) -> Layout:
+        """Of an input's shape without its rows.
+
+        ``names`` is how many channels were named, ``time`` the dim of time, by default the last.
+        """
         if len(shape) < 2:
             return Layout(math.prod(shape), 1)
+        if time is not None and time < len(shape) - 1:
+            behind = math.prod(shape[time + 1 :])
+            return Layout(behind, math.prod(shape) // behind, turned=True)
         whole = math.prod(shape[:-1])
         first = names == shape[0] if names is not None else whole > MOST_CHANNELS
         channels = shape[0] if first else whole
@@ -63,8 +73,9 @@ class Layout:
 
         Of the shape (rows, channels, 1), so that no op is needed to change it in between.
         """
-        seen = (self.channels, self.positions)
+        seen = (self.positions, self.channels) if self.turned else (self.channels, self.positions)
         rows = x if x.shape[1:] == seen else x.reshape(-1, *seen)
+        rows = rows.transpose(1, 2) if self.turned else rows
         if self.positions == 1:
             return [rows]
         mean = rows.mean(2, keepdim=True)

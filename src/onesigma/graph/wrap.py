@@ -60,15 +60,21 @@ class Scaled(nn.Module):
     """A model of standardised inputs as one of raw ones: (x − mean) / std comes first.
 
     Mean and standard deviation are numbers, one for each channel, or of the shape of an input.
+    Channels come first in an input, or else last.
     """
 
-    def __init__(self, model: nn.Module, mean: Any, std: Any, dims: int) -> None:
+    def __init__(self, model: nn.Module, mean: Any, std: Any, shape: Sequence[int]) -> None:
         super().__init__()
         self.model = model
         for name, given in (("mean", mean), ("std", std)):
             value = torch.as_tensor(given, dtype=torch.get_default_dtype()).detach().clone()
-            if value.dim() == 1 and dims > 2:  # one for each channel
-                value = value.reshape(-1, *[1] * (dims - 2))
+            if value.dim() == 1 and len(value) == shape[0]:  # one for each channel
+                value = value.reshape(-1, *[1] * (len(shape) - 1))
+            if not _broadcasts(value.shape, shape):
+                raise InputError(
+                    f"scaling: {name} has the shape {tuple(value.shape)}, an input "
+                    f"{tuple(shape)}. Give a number, or one for each channel."
+                )
             self.register_buffer(name, value)
         if not bool((self.get_buffer("std") > 0).all()):
             raise InputError("scaling: every standard deviation must be above 0.")
@@ -76,6 +82,11 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.model((x - self.get_buffer("mean")) / self.get_buffer("std"))
+
+
+def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
+    pairs = zip(reversed(given), reversed(shape), strict=False)
+    return len(given) <= len(shape) and all(n in (1, m) for n, m in pairs)
 
 
 def in_order(model: nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:

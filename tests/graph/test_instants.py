@@ -1,0 +1,62 @@
+"""Where time lies: told by the first layer that mixes channels, or by the names of these."""
+
+import pytest
+import torch
+from torch import nn
+
+from onesigma.conversion import as_captured
+from onesigma.graph.instants import time_dims
+
+
+class Recurrent(nn.Module):
+    """(n, instants, channels), as ``batch_first`` has it."""
+
+    def __init__(self, channels: int, turned: bool = False) -> None:
+        super().__init__()
+        self.turned, self.layer = turned, nn.GRU(channels, 8, batch_first=True)
+        self.last = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 3))
+
+    def forward(self, x):
+        x = (x - 0.5) / 2
+        return self.last(self.layer(x.transpose(1, 2) if self.turned else x)[0][:, -1])
+
+
+class Convolution(nn.Module):
+    def __init__(self, channels: int, turned: bool = False) -> None:
+        super().__init__()
+        self.turned, self.layer = turned, nn.Conv1d(channels, 8, 3)
+        self.last = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 3))
+
+    def forward(self, x):
+        return self.last(self.layer(x.permute(0, 2, 1) if self.turned else x).relu().mean(2))
+
+
+def linear(size: int) -> nn.Module:
+    layers = nn.Linear(size, 8), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.LazyLinear(3)
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "names", "dim"),
+    [
+        (Recurrent(6), (40, 6), None, 1),
+        (Recurrent(40), (6, 40), None, 1),  # a recurrent layer leaves no doubt
+        (Recurrent(6, turned=True), (6, 40), None, 2),
+        (Convolution(6), (6, 40), None, 2),
+        (Convolution(40), (40, 6), None, 2),
+        (Convolution(6, turned=True), (40, 6), None, 1),
+        (linear(6), (40, 6), None, 1),
+        (linear(40), (6, 40), None, 2),  # it mixes instants
+        (linear(6), (40, 6), 40, 2),
+        (linear(40), (6, 40), 40, 1),
+        (linear(5), (1, 40, 5), 5, 2),
+        (linear(3), (40, 2, 3), 6, 1),
+        (linear(3), (2, 3, 3), 6, 3),
+        (linear(9), (9,), None, 1),
+    ],
+)
+def test_the_dim_of_time(network, shape, names, dim):
+    x = torch.randn(4, *shape)
+    network(x)
+    source = as_captured(network.eval(), x, "classification", None, None).source
+    assert time_dims(source, [x], names) == [dim]
