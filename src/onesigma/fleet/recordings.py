@@ -258,7 +258,7 @@ class Reader:
         if column.null_count:
             raise DataError(f"{file}: the time of {column.null_count} rows is missing.")
         if pyarrow.types.is_timestamp(column.type):
-            column = column.cast(pyarrow.int64())
+            column = column.view(pyarrow.int64())  # nothing is copied
         when = to_numpy(column)
         # Differences of small or unsigned numbers would not fit in their type.
         return when.astype(np.float64 if when.dtype.kind == "f" else np.int64, copy=False)

@@ -67,7 +67,7 @@ class Prediction(Answer[npt.NDArray[Any]]):
     @cached_property
     def in_contract(self) -> npt.NDArray[np.bool_]:
         """For each input, whether all of its channels are as ``fit`` knows them."""
-        return np.asarray(np.abs(self._places()).max(1) <= 1)
+        return np.asarray((np.abs(self._places()) <= 1).all(1))
 
     @property
     def oddness(self) -> list[str]:
