@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from onesigma import FileError, InputError, ModelError, PackageError, runtime
 from onesigma.answer import Answer
 from onesigma.calibration.guarding import with_guard
 from onesigma.decide.threshold import AbstainRule
+from onesigma.runtime import model as runtime_model
 from onesigma.runtime.model import FORMAT, is_exported, seal
 
 onnx = pytest.importorskip("onnx")
@@ -173,6 +175,53 @@ def test_a_row_that_is_not_finite_is_not_answered(bad, guarded, tmp_path):
     each = np.repeat(X[:1].numpy(), 10, 0)
     np.fill_diagonal(each.reshape(10, 10), bad)  # another number of each input
     assert not answers(each).valid.any()
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 8), (2, 3, 4)])
+def test_the_guard_shows_that_all_of_an_input_is_finite(shape, tmp_path, monkeypatch):
+    network = nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Dropout(0.4), nn.Linear(prod(shape), 3))
+    known = torch.randn(100, *shape, generator=torch.Generator().manual_seed(0))
+    model = with_guard(onesigma.convert(network.eval(), known[:2]), (known,))
+    path = onesigma.export(model, tmp_path / "m.onnx", example_input=known[:2]).path
+    answers, x = runtime.load(path), known.numpy()
+    looked, look = [], runtime_model.hide_rows
+    monkeypatch.setattr(
+        runtime_model, "hide_rows", lambda made, xs: looked.append(1) or look(made, xs)
+    )
+    assert answers(x).valid.all()
+    assert not looked
+    for value in (np.nan, np.inf, -np.inf, 3e38):  # the mean of large numbers may be infinite
+        for place in range(x[0].size):
+            odd = x.copy()
+            odd.reshape(100, -1)[3, place] = value
+            kept = np.flatnonzero(~np.isnan(answers(odd).mean).all(1)).tolist()
+            assert kept == [row for row in range(100) if row != 3 or value == 3e38]
+    assert len(looked) >= 3 * x[0].size
+    looked.clear()
+    assert runtime.load(path, check=False)(x).valid.all()  # another tool may have changed it
+    assert looked
+
+
+def test_of_several_inputs_each_is_looked_at(tmp_path):
+    """A guard measures no integers, and an input of another dtype may be given as such."""
+
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Sequential(nn.ReLU(), nn.Dropout(0.4), nn.Linear(4, 3))
+
+        def forward(self, a, b):
+            return self.last(a + b)
+
+    known = tuple(torch.randn(2, 100, 4, generator=torch.Generator().manual_seed(0)))
+    model = onesigma.convert(Sum().eval(), tuple(x[:2] for x in known))
+    model = with_guard(model, (known[0], known[1].int()))
+    example = tuple(x[:2] for x in known)
+    answers = runtime.load(onesigma.export(model, tmp_path / "m.onnx", example_input=example).path)
+    for place in range(2):
+        given = [x.numpy().copy() for x in known]
+        given[place][5, 1] = -np.inf
+        assert np.flatnonzero(~answers(*given).valid).tolist() == [5]
 
 
 def test_threads(path):

@@ -34,8 +34,10 @@ class History:
             part = min(len(rows), BLOCKS * self.length - self.count)
             block = (self.count + np.arange(part)) // self.length
             sums = np.column_stack([np.nan_to_num(rows[:part]), valid[:part]])
-            np.add.at(self._blocks[:, :-1], block, sums)
-            np.maximum.at(self._blocks[:, -1], block, evidence[:part])
+            first = np.flatnonzero(np.diff(block, prepend=-1))
+            self._blocks[block[first], :-1] += np.add.reduceat(sums, first)
+            most = np.maximum.reduceat(evidence[:part], first)
+            self._blocks[block[first], -1] = np.maximum(self._blocks[block[first], -1], most)
             self.count += part
             rows, valid, evidence = rows[part:], valid[part:], evidence[part:]
 

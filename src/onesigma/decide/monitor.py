@@ -34,7 +34,7 @@ from onesigma.text_table import text_table
 # (w, a): the first four suit inputs that are all a little odd, the others a few that are very odd.
 BETS = ((1, 0.85), (1, 0.65), (1, 0.4), (1, 0.15), (0.1, 0.4), (0.3, 0.1), (0.1, 0.1), (0.03, 0.1))
 KEPT = 1000  # alarms: a drift that stays raises one after the other
-_BLOCK, _LARGE = 512, 1e150  # inputs whose payoffs are multiplied, and how large that may be
+_BLOCK, _LARGE = 256, 1e150  # inputs whose payoffs are multiplied, and how large that may be
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,14 @@ class Monitor:
         alarms, evidence, start, block = [], np.zeros(len(payoff)), 0, _BLOCK
         while start < len(payoff):
             with np.errstate(over="ignore", under="ignore"):
-                product = payoff[start : start + block].cumprod(0)
+                part = payoff[start : start + block]
+                product = part.cumprod(0)
             if not 1 / _LARGE < product.min() <= product.max() < _LARGE:
                 wild = ((product <= 1 / _LARGE) | (product >= _LARGE)).any((1, 2))
                 product = product[: max(1, int(wild.argmax()))]
-            before = np.concatenate([np.ones_like(product[:1]), product[:-1]])
+            before = product / part[: len(product)]
             sums = product * (self._sums + (1 / before).cumsum(0))
-            found = sums.mean((1, 2))
+            found = sums.reshape(len(sums), -1) @ np.full(self._sums.size, 1 / self._sums.size)
             over = np.flatnonzero(found * self.false_alarms >= 1)
             last = int(over[0]) if len(over) else len(found) - 1
             evidence[start : start + last + 1] = found[: last + 1]

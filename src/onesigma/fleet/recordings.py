@@ -20,6 +20,7 @@ from onesigma.tables.windows import slide
 Times = npt.NDArray[np.float64]
 ROWS_AT_ONCE = 1 << 17
 _READ_AT_ONCE = 1 << 18  # bytes of a column
+_STEPS = 1 << 13  # of time at once: as many as stay in the caches
 GAP = 1.5  # intervals between neighbours that are a gap
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -95,17 +96,22 @@ class Recording:
     held: Rows | None = None  # the last row at least
     skip: int = 0  # rows from the first held to the start of the next window
 
-    def breaks(self, steps: npt.NDArray[Any], unit: float, gap: float | None) -> list[int]:
-        """Where a new stretch begins; ``steps`` lie between neighbours, in units of time."""
-        if self.interval is None and (onward := steps[steps > 0]).size:
-            self.interval = float(np.median(onward)) * unit
+    def breaks(self, when: npt.NDArray[Any], unit: float, gap: float | None) -> list[int]:
+        """Where a new stretch begins; ``when`` is in units of time."""
+        if self.interval is None:
+            steps = np.diff(when)
+            if (onward := steps[steps > 0]).size:
+                self.interval = float(np.median(onward, overwrite_input=True)) * unit
         limit = gap if gap is not None else GAP * (self.interval or np.inf)
-        if not len(steps) or (steps.min() > 0 and steps.max() * unit <= limit):
-            return []  # soon known, and nearly always
-        back, far = steps <= 0, steps * unit > limit
-        self.backwards += int(back.sum())
-        self.gaps += int(far.sum())
-        found: list[int] = (np.flatnonzero(back | far) + 1).tolist()
+        found: list[int] = []
+        for start in range(0, len(when) - 1, _STEPS):
+            steps = np.diff(when[start : start + _STEPS + 1])
+            if steps.min() > 0 and steps.max() * unit <= limit:
+                continue  # soon known, and nearly always
+            back, far = steps <= 0, steps * unit > limit
+            self.backwards += int(back.sum())
+            self.gaps += int(far.sum())
+            found += (start + 1 + np.flatnonzero(back | far)).tolist()
         return found
 
 
@@ -122,12 +128,11 @@ class Rows:
     def __getitem__(self, places: slice | npt.NDArray[np.intp]) -> Rows:
         return Rows([column[places] for column in self.values], self.when[places])
 
-    def join(self, other: Rows, room: Array) -> tuple[Array, npt.NDArray[Any]]:
-        """Values (channels, k), in the memory of ``room``, and when."""
-        values = room[:, : len(self) + len(other)]
+    def join(self, other: Rows, values: Array, when: npt.NDArray[Any]) -> None:
+        """Write both to ``values`` (channels, k) and ``when``."""
         for row, *both in zip(values, self.values, other.values, strict=True):
             np.concatenate(both, out=row)
-        return values, np.concatenate([self.when, other.when])
+        np.concatenate([self.when, other.when], out=when)
 
 
 class Reader:
@@ -149,7 +154,8 @@ class Reader:
         self.key_types: dict[str, Any] = dict.fromkeys(self._written_keys, "string")
         self._of_all_rows: dict[str, str] = {}  # keys of the file that need not be read
         self._unit = UNITS[layout.unit]  # of time, in seconds
-        self._room = np.empty((len(layout.columns), 0), np.float32)  # new memory takes time
+        # Of joined rows: new memory takes time.
+        self._values, self._when = np.empty((len(layout.columns), 0), np.float32), np.empty(0)
 
     def windows(self) -> Iterator[tuple[Array, Places]]:
         """All of them, (n, channels, window) or (n, channels), and where they lie.
@@ -258,7 +264,7 @@ class Reader:
         if column.null_count:
             raise DataError(f"{file}: the time of {column.null_count} rows is missing.")
         if pyarrow.types.is_timestamp(column.type):
-            column = column.cast(pyarrow.int64())
+            column = column.view(pyarrow.int64())  # nothing is copied
         when = to_numpy(column)
         # Differences of small or unsigned numbers would not fit in their type.
         return when.astype(np.float64 if when.dtype.kind == "f" else np.int64, copy=False)
@@ -270,10 +276,13 @@ class Reader:
         if not timed:
             rows = Rows(rows.values, np.arange(first, recording.rows))
         held = recording.held or rows[:0]
-        if self._room.shape[1] < len(held) + len(rows):
-            self._room = np.empty((len(rows.values), len(held) + len(rows)), np.float32)
-        values, when = held.join(rows, self._room)
-        breaks = recording.breaks(np.diff(when), self._unit, self.layout.gap) if timed else []
+        if len(self._when) < (count := len(held) + len(rows)):
+            room = count + window  # also for the rows held when the next ones come
+            self._values = np.empty((len(rows.values), room), np.float32)
+            self._when = np.empty(room, rows.when.dtype)
+        values, when = self._values[:, :count], self._when[:count]
+        held.join(rows, values, when)
+        breaks = recording.breaks(when, self._unit, self.layout.gap) if timed else []
         begin = recording.skip
         for start, stop in pairwise([0, *breaks, len(when)]):
             begin = start if start else begin

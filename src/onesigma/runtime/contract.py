@@ -93,28 +93,21 @@ class Contract:
         odd, words = np.flatnonzero(~known), list[str]()
         # For all at once: a recording may hold millions of odd inputs.
         places = np.asarray(answer.contract)[odd]
-        worst, size = np.abs(places).argmax(1), np.abs(places).max(1).tolist()
-        values = self.values(places)
-        oddest = values.reshape(places.shape)[np.arange(len(odd)), worst].tolist()
-        for row, place, value, most in zip(values, worst, oddest, size, strict=True):
+        sizes, each = np.abs(places), np.arange(len(odd))
+        worst, values = sizes.argmax(1), self.values(places)
+        oddest = values.reshape(places.shape)[each, worst].tolist()
+        found = zip(worst.tolist(), sizes[each, worst].tolist(), oddest, strict=True)
+        for row, (place, most, value) in enumerate(found):
             if not math.isfinite(most):
                 words.append(_NOT_A_NUMBER)
                 continue
-            guess = self._guess(place, row.tolist()) if most > 1 else ""
-            sentence = self._sentence(place, value if figures else None)
+            guess = self._guess(place, values[row].tolist()) if most > 1 else ""
+            subject, least, known = self._words[place]
+            # Near 0 a logarithm is limited, so that a smaller value looks like this one.
+            limit = "≤ " if value < least else ""
+            sentence = f"{subject} {limit}{value:.3g}{known}" if figures else subject
             words.append(f"{sentence}: {guess}?" if guess else sentence)
         return odd, words
-
-    def _sentence(self, place: int, value: float | None) -> str:
-        """Which channel, and its value if it is given; ``place`` counts statistics × channels."""
-        name, channel = self._names[place]
-        words = f"channel {self.channels[channel]}: {name}"
-        if value is None:
-            return words
-        unit = f" {self.units[channel]}" if self.units else ""
-        # Near 0 a logarithm is limited, so that a smaller value looks like this one.
-        limit = "≤ " if name != MEAN and value < self.low[name][channel] else ""
-        return f"{words} {limit}{_round(value)}{unit}, known {self._known[place]}"
 
     @cached_property
     def _names(self) -> list[tuple[str, int]]:
@@ -122,11 +115,16 @@ class Contract:
         return [(name, channel) for name in self.low for channel in range(len(self.channels))]
 
     @cached_property
-    def _known(self) -> list[str]:
-        bounds = [
-            (self.low[name][channel], self.high[name][channel]) for name, channel in self._names
-        ]
-        return [f"{_round(low)} … {_round(high)}" for low, high in bounds]
+    def _words(self) -> list[tuple[str, float, str]]:
+        """At each place: which channel, the least value that can be told, and what is known."""
+        found = []
+        for name, channel in self._names:
+            low, high = self.low[name][channel], self.high[name][channel]
+            unit = f" {self.units[channel]}" if self.units else ""
+            subject = f"channel {self.channels[channel]}: {name}"
+            known = f"{unit}, known {low:.3g} … {high:.3g}"
+            found.append((subject, -math.inf if name == MEAN else low, known))
+        return found
 
     def _guess(self, place: int, values: Sequence[Sequence[float]]) -> str:
         """What may have happened; "" if nothing common fits."""
@@ -179,10 +177,6 @@ class Contract:
 
 def _scale(name: str, bound: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return bound if name == MEAN else np.log(bound)
-
-
-def _round(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def name_channels(count: int, names: Sequence[str] | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onesigma.errors import FileError, InputError
-from onesigma.runtime.model import EXITS, Arrays, Model, Prediction, open_bytes, split
+from onesigma.runtime.model import EXITS, Arrays, Model, Prediction, hide_rows, open_bytes, split
 
 FORMAT = 1
 LEAVE = "leave"  # the output that says which rows may
@@ -37,7 +37,7 @@ class ExitingModel(Model):
         found, order = list[Prediction](), list[npt.NDArray[np.intp]]()
         for place, segment in enumerate(self._segments):
             given = {each.name: known[each.name] for each in segment._inputs}
-            made = segment._run(given, len(rows))
+            made = hide_rows(segment._run(given, len(rows)), given.values())
             leaves = made.pop(LEAVE, np.ones(len(rows), bool))
             said = {name: made.pop(name)[leaves] for name in self._outputs}
             if leaves.any():

@@ -67,7 +67,7 @@ class Prediction(Answer[npt.NDArray[Any]]):
     @cached_property
     def in_contract(self) -> npt.NDArray[np.bool_]:
         """For each input, whether all of its channels are as ``fit`` knows them."""
-        return np.asarray(np.abs(self._places()).max(1) <= 1)
+        return np.asarray((np.abs(self._places()) <= 1).all(1))
 
     @property
     def oddness(self) -> list[str]:
@@ -96,10 +96,12 @@ class Model:
         input_shapes: the shape of each input; None stands for any batch.
     """
 
-    def __init__(self, session: Any, metadata: dict[str, Any]) -> None:
+    def __init__(self, session: Any, metadata: dict[str, Any], *, sealed: bool = False) -> None:
         self._session = session
         self._inputs = session.get_inputs()
         self._outputs = _output_names(session, metadata)
+        # Of several inputs a guard may leave one out, and another tool may have changed what it is.
+        self._guarded = sealed and "contract" in self._outputs and len(self._inputs) == 1
         plain = metadata.get("plain_output")
         self._names = [each.name for each in session.get_outputs() if each.name != plain]
         self.metadata = metadata
@@ -170,6 +172,9 @@ class Model:
 
     def _answer(self, feed: Arrays, batch: int) -> Prediction:
         made = self._run(feed, batch)
+        # It has the mean of every channel: if they are finite, then all of the input is.
+        if not (self._guarded and np.isfinite(made[self._outputs["contract"]]).all()):
+            made = hide_rows(made, feed.values())
         values = {field: made[name] for field, name in self._outputs.items()}
         return Prediction(**values, class_dim=self.metadata["class_dim"])
 
@@ -178,7 +183,7 @@ class Model:
         parts = [self._session_run(part) for part in split(feed, batch)]
         # Nothing is done between two runs: it would be slow, since a network empties the caches.
         outputs = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        return dict(zip(self._names, _hide_rows([*outputs], feed.values()), strict=True))
+        return dict(zip(self._names, outputs, strict=True))
 
     def _session_run(self, feed: Arrays) -> list[npt.NDArray[Any]]:
         try:
@@ -194,7 +199,7 @@ def split(feed: Arrays, batch: int) -> list[Arrays]:
     return [{name: x[i : i + batch] for name, x in feed.items()} for i in starts]
 
 
-def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[Any]:
+def hide_rows(made: Arrays, inputs: Iterable[npt.NDArray[Any]]) -> Arrays:
     """No number, and nothing to act on, in a row whose input holds NaN or infinity."""
     for x in inputs:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -203,11 +208,11 @@ def _hide_rows(outputs: list[Any], inputs: Iterable[npt.NDArray[Any]]) -> list[A
         bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
         if not bad.any():
             continue
-        outputs = [np.array(value) for value in outputs]
-        for value in outputs:
+        made = {name: np.array(value) for name, value in made.items()}
+        for value in made.values():
             rows = bad if len(bad) == len(value) else slice(None)
             value[rows] = False if value.dtype == np.bool_ else np.nan
-    return outputs
+    return made
 
 
 @typed
@@ -249,7 +254,7 @@ def _open(source: bytes | str, name: str, threads: int | None) -> Model:
     """From bytes, or by a path, where a file may have weights beside it."""
     session = _open_session(name, source, threads)
     try:
-        return Model(session, _read_metadata(name, session))
+        return Model(session, _read_metadata(name, session), sealed=isinstance(source, bytes))
     except UnicodeDecodeError as error:
         raise FileError(f"{name} holds text that is no UTF-8: {error}.") from error
 
