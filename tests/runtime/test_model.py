@@ -302,7 +302,7 @@ def test_any_reader_of_onnx_sees_the_digest(path):
 
 def test_a_file_from_before_the_digest_says_so(path, tmp_path):
     old = onnx.load(path)
-    old.metadata_props[0].value = old.metadata_props[0].value.replace('"format": 2', '"format": 1')
+    old.metadata_props[0].value = old.metadata_props[0].value.replace('"format":2', '"format":1')
     del old.metadata_props[1]
     onnx.save(old, tmp_path / "m.onnx")
     with pytest.raises(FileError, match=r"has format 1, which had no SHA-256. Export it again"):
