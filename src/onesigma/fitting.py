@@ -127,7 +127,8 @@ def fit(
         risk: the share of wrong answers to accept; with it, ``act`` says when to (``threshold``).
             For regression, the share of values to accept outside of the interval.
         class_names: kept with the model.
-        channels: names of the input's channels, for what the guard says; default: numbers.
+        channels: names of the input's channels, for what the guard says; default: numbers. If
+            there are as many in the last dim only, inputs are (instants, channels).
         units: of the channels.
         rate: of the input's series, in Hz.
         scaling: mean and standard deviation of the inputs, as numbers, one for each channel or of
