@@ -31,6 +31,20 @@ class Convolution(nn.Module):
         return self.last(self.layer(x.permute(0, 2, 1) if self.turned else x).relu().mean(2))
 
 
+class Images(nn.Module):
+    """Convolutions of two dims, (n, 1, instants, channels) or (n, instants, channels)."""
+
+    def __init__(self, kernel: tuple[int, int], order: tuple[int, ...] = (), new: int = 0) -> None:
+        super().__init__()
+        self.order, self.new, self.layer = order, new, nn.LazyConv2d(8, kernel)
+        self.last = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 3))
+
+    def forward(self, x):
+        x = x.unsqueeze(self.new) if self.new else x
+        x = x.permute(0, *self.order) if self.order else x
+        return self.last(self.layer(x).relu().mean((2, 3)))
+
+
 def linear(size: int) -> nn.Module:
     layers = nn.Linear(size, 8), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.LazyLinear(3)
     return nn.Sequential(*layers)
@@ -45,6 +59,12 @@ def linear(size: int) -> nn.Module:
         (Convolution(6), (6, 40), None, 2),
         (Convolution(40), (40, 6), None, 2),
         (Convolution(6, turned=True), (40, 6), None, 1),
+        (Images((5, 1)), (1, 40, 6), None, 2),
+        (Images((1, 5)), (1, 6, 40), None, 3),
+        (Images((5, 1), new=1), (40, 6), None, 1),
+        (Images((5, 1), new=-1, order=(3, 1, 2)), (40, 6), None, 1),
+        (Images((3, 3)), (3, 20, 20), None, 3),
+        (Images((3, 3), order=(3, 1, 2)), (20, 20, 3), None, 2),  # an image's channels last
         (linear(6), (40, 6), None, 1),
         (linear(40), (6, 40), None, 2),  # it mixes instants
         (linear(6), (40, 6), 40, 2),

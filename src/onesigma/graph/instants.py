@@ -4,8 +4,9 @@ Recurrent layers and attention take inputs (instants, channels). What fails in a
 time, and a channel is what has a name. So it matters which is which, and it is found in
 
 1. how many channels were named, if only one reading has so many;
-2. the first layer that mixes channels: a recurrent or linear one has them last, a convolution in
-   dim 1. A linear layer mixes instants in some networks: it counts if there are more of these.
+2. the first layer that mixes numbers of an input. A recurrent one has time before the channels, a
+   convolution behind them; one of two dims has it where its kernel is longer than 1. A linear layer
+   mixes channels, or in some networks instants: it counts if there are more of these.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from onesigma.graph.capture import RECURRENT
 
 aten = torch.ops.aten
 
-_CONVOLUTIONS = {getattr(aten, f"conv{dims}d").default for dims in (1, 2, 3)}
-_LAST = {aten.linear.default, aten.layer_norm.default}
+_NEW = -1  # in place of a dim of the input: one that the input has not
 
 
 def time_dims(
@@ -38,14 +38,13 @@ def _time_dim(source: fx.Node, shape: Sequence[int], channels: int | None) -> in
     if last < 2:
         return last
     if channels is not None and channels not in (shape[1], prod(shape[1:-1])):
-        behind = (k - 1 for k in range(2, len(shape)) if prod(shape[k:]) == channels)
+        behind = (dim for dim in range(1, last) if prod(shape[dim + 1 :]) == channels)
         return next(behind, last)
-    named_otherwise = channels not in (None, prod(shape[2:]))
-    return 1 if _channels_last(source, shape) and not named_otherwise else last
+    found = _told_by_layers(source, shape)
+    return found if channels in (None, prod(shape[found + 1 :])) else last
 
 
-def _channels_last(source: fx.Node, shape: Sequence[int]) -> bool:
-    """Whether the first layer that mixes channels finds them in the last dim of the input."""
+def _told_by_layers(source: fx.Node, shape: Sequence[int]) -> int:
     last = len(shape) - 1
     orders: dict[fx.Node, list[int]] = {source: [*range(len(shape))]}
     for node in source.graph.nodes:
@@ -53,15 +52,30 @@ def _channels_last(source: fx.Node, shape: Sequence[int]) -> bool:
         order = orders.get(given) if isinstance(given, fx.Node) else None
         if order is None:
             continue
-        if node.target in RECURRENT:
-            return order[-1] == last
-        if node.target in _LAST:
-            return order[-1] == last and shape[1] > prod(shape[2:])
-        if node.target in _CONVOLUTIONS:
-            return order[1] == last
+        if node.target in _TELLS:
+            found = _TELLS[node.target](node, order, shape)
+            return last if found in (None, _NEW) else found
         if (moved := _moved(node, order)) is not None:
             orders[node] = moved
-    return False
+    return last
+
+
+def _by_convolution(node: fx.Node, order: list[int], shape: Sequence[int]) -> int | None:
+    kernel = node.args[1].meta["val"].shape[2:]  # type: ignore[union-attr]
+    if len(kernel) == 2 and kernel[1] == 1 < kernel[0]:
+        return order[2]
+    return len(shape) - 2 if order[1] == len(shape) - 1 else order[-1]
+
+
+def _by_linear(node: fx.Node, order: list[int], shape: Sequence[int]) -> int | None:
+    return 1 if order[-1] == len(shape) - 1 and shape[1] > prod(shape[2:]) else None
+
+
+_TELLS = {
+    **dict.fromkeys((aten.linear.default, aten.layer_norm.default), _by_linear),
+    **dict.fromkeys(RECURRENT, lambda node, order, shape: order[1]),
+    **{getattr(aten, f"conv{dims}d").default: _by_convolution for dims in (1, 2, 3)},
+}
 
 
 def _moved(node: fx.Node, order: list[int]) -> list[int] | None:
@@ -74,6 +88,9 @@ def _moved(node: fx.Node, order: list[int]) -> list[int] | None:
         moved = list(order)
         moved[first], moved[second] = order[second], order[first]
         return moved
+    if node.target is aten.unsqueeze.default:
+        dim = args[1] % (len(order) + 1)
+        return [*order[:dim], _NEW, *order[dim:]]
     given, made = (each.meta.get("val") for each in (args[0], node))
     if not isinstance(given, Tensor) or not isinstance(made, Tensor):
         return None
