@@ -327,7 +327,7 @@ def _refuse_unsupported(prepared: Prepared, rules: RuleTable, prior: Tensor | No
     if refusals:
         title = (
             f"{sum(map(len, refusals.values()))} op(s) meet uncertain values and cannot be "
-            "converted:"
+            "converted (onesigma.fit needs no rules, and takes the network as it is):"
         )
         told = {key: first_few(at, _SHOWN, "; ") for key, at in refusals.items()}
         lines = (f"{op} ({at}): {reason}" for (op, reason), at in told.items())

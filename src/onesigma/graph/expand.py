@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from onesigma.graph.capture import RECURRENT, functional_form, held_rate, is_site
+from onesigma.graph.capture import RECURRENT, functional_form, held_rate, is_site, quiet
 from onesigma.graph.flow import adds_noise
 from onesigma.graph.inline import splice
 from onesigma.rules.dropout import RATE_ARGUMENT
@@ -88,7 +88,7 @@ def _traced(node: fx.Node, function: Callable[..., Any], *, pre_dispatch: bool) 
         return function(*args, **kwargs)
 
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             # Objects of their own: dropout in eval mode returns its very input, and tracing tells
             # inputs apart by object: ``minimum(x, dropout(x))`` would become that of one value.
             examples = (n.meta["val"] for n in inputs)
