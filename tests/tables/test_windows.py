@@ -205,6 +205,8 @@ def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
         (3, (None, 3, 40), (40, False)),
         (6, (None, 2, 3, 40), (40, False)),
         (3, (None, 40, 3), (40, True)),
+        (3, (None, 1, 40, 3), (40, True)),
+        (24, (None, 1, 24, 98), (98, False)),
         (120, (None, 3, 40), None),  # a row is an input
         (5, (None, 3, 40), None),
         (6, (None, 6), None),

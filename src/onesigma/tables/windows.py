@@ -222,6 +222,8 @@ def find_window(
     sizes = [n for n in (input_shape or ())[1:] if n is not None]
     if len(sizes) < 2 or len(sizes) != len(input_shape or ()) - 1 or width == prod(sizes):
         return None
+    if len(sizes) > 2 and sizes[0] == 1:  # of an image with one channel, which has rows and columns
+        sizes = sizes[1:]
     if width == prod(sizes[:-1]) and not channels_last:
         return sizes[-1], False
     return (sizes[0], True) if width == prod(sizes[1:]) else None
