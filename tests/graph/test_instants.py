@@ -45,6 +45,20 @@ class Images(nn.Module):
         return self.last(self.layer(x).relu().mean((2, 3)))
 
 
+class Unrolled(nn.Module):
+    """A recurrent layer instant by instant, as Keras has it."""
+
+    def __init__(self, channels: int, together: bool = False) -> None:
+        super().__init__()
+        self.together, self.weight = together, nn.Parameter(torch.randn(channels, 8))
+        self.last = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 3))
+
+    def forward(self, x):
+        parts = x.permute(1, 0, 2) @ self.weight if self.together else [x[:, 0], x[:, 1]]
+        parts = parts if self.together else [part @ self.weight for part in parts]
+        return self.last(torch.tanh(parts[0]) + torch.tanh(parts[1]))
+
+
 def linear(size: int) -> nn.Module:
     layers = nn.Linear(size, 8), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.LazyLinear(3)
     return nn.Sequential(*layers)
@@ -59,6 +73,8 @@ def linear(size: int) -> nn.Module:
         (Convolution(6), (6, 40), None, 2),
         (Convolution(40), (40, 6), None, 2),
         (Convolution(6, turned=True), (40, 6), None, 1),
+        (Unrolled(6), (40, 6), None, 1),
+        (Unrolled(6, together=True), (40, 6), None, 1),
         (Images((5, 1)), (1, 40, 6), None, 2),
         (Images((1, 5)), (1, 6, 40), None, 3),
         (Images((5, 1), new=1), (40, 6), None, 1),

@@ -68,11 +68,13 @@ def _by_convolution(node: fx.Node, order: list[int], shape: Sequence[int]) -> in
 
 
 def _by_linear(node: fx.Node, order: list[int], shape: Sequence[int]) -> int | None:
+    if node.target is aten.matmul.default and node.args[1].op != "get_attr":  # type: ignore[union-attr]
+        return None
     return 1 if order[-1] == len(shape) - 1 and shape[1] > prod(shape[2:]) else None
 
 
 _TELLS = {
-    **dict.fromkeys((aten.linear.default, aten.layer_norm.default), _by_linear),
+    **{op.default: _by_linear for op in (aten.linear, aten.layer_norm, aten.matmul)},
     **dict.fromkeys(RECURRENT, lambda node, order, shape: order[1]),
     **{getattr(aten, f"conv{dims}d").default: _by_convolution for dims in (1, 2, 3)},
 }
@@ -88,10 +90,15 @@ def _moved(node: fx.Node, order: list[int]) -> list[int] | None:
         moved = list(order)
         moved[first], moved[second] = order[second], order[first]
         return moved
-    if node.target is aten.unsqueeze.default:
-        dim = args[1] % (len(order) + 1)
-        return [*order[:dim], _NEW, *order[dim:]]
+    if node.target is aten.select.int:
+        return [dim for place, dim in enumerate(order) if place != args[1] % len(order)]
     given, made = (each.meta.get("val") for each in (args[0], node))
     if not isinstance(given, Tensor) or not isinstance(made, Tensor):
         return None
-    return order if given.shape == made.shape else None
+    # The same sizes, but for new dims of 1. As texts, because the batch is a symbol.
+    before, after = ([str(n) for n in each.shape] for each in (given, made))
+    kept = [(dim, n) for dim, n in zip(order, before, strict=True) if n != "1"]
+    if [n for _, n in kept] != [n for n in after if n != "1"]:
+        return None
+    rest = iter(kept)
+    return [_NEW if n == "1" else next(rest)[0] for n in after]
