@@ -29,12 +29,18 @@ def as_module(model: Any) -> Any:
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(model, getattr(keras, "Model", ())):
         return model
-    if keras.backend.backend() != "torch":
-        raise ModelError(
-            f"This Keras model runs on {keras.backend.backend()}. Set KERAS_BACKEND=torch before "
-            "keras is imported and load it again, or export it to ONNX (docs/onnx.md)."
-        )
+    require_pytorch(keras)
     return KerasNetwork(model)
+
+
+def require_pytorch(keras: Any) -> None:
+    """Refuse Keras on another backend than PyTorch."""
+    backend = keras.backend.backend()
+    if backend != "torch":
+        raise ModelError(
+            f"Keras runs on {backend} here. Set KERAS_BACKEND=torch before keras is imported and "
+            "load the model again, or export it to ONNX (docs/onnx.md)."
+        )
 
 
 class KerasNetwork(nn.Module):

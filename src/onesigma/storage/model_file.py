@@ -7,6 +7,7 @@ SHA-256 of all its content, so a truncated or altered file is an error and not a
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,7 @@ def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, st
     known = {id(tensor): key for key, tensor in tensors.items()}
     keys = {}
     for target in referenced_tensors(module.graph):
-        owner, _, leaf = target.rpartition(".")
-        tensor = getattr(module.get_submodule(owner), leaf)
+        tensor = attrgetter(target)(module)
         key = known.setdefault(id(tensor), target)
         if key in tensors and tensors[key] is not tensor:
             key = known[id(tensor)] = f"{len(tensors)}.{target}"
