@@ -360,14 +360,13 @@ def _answering(network: Network, examples: tuple[Tensor, ...]) -> tuple[nn.Modul
 def _export(
     model: nn.Module, examples: tuple[Tensor, ...]
 ) -> tuple[torch.export.ExportedProgram, bool]:
-    try:
+    with suppress(Exception):
         exported = export(model, examples, dynamic=True)
         return exported, _has_dynamic_batch(exported)
-    except Exception:
-        try:
-            return export(model, examples, dynamic=False), False
-        except Exception as error:
-            raise CaptureError(_why(str(error))) from error
+    try:
+        return export(model, examples, dynamic=False), False
+    except Exception as error:
+        raise CaptureError(_why(str(error))) from error
 
 
 def _why(error: str) -> str:

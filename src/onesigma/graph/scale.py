@@ -100,15 +100,13 @@ def _channel_factor(node: fx.Node, layer: fx.Node) -> fx.Node | None:
     """g for ``layer · g`` with a constant g that has one number for each output channel."""
     if node.target is not aten.mul.Tensor or layer.target not in WEIGHTS_BY_OUTPUT:
         return None
-    if "val" not in layer.meta:
+    value, gain = layer.meta.get("val"), node.args[1]
+    if value is None or node.args[0] is not layer:
         return None
-    gain = node.args[1]
-    if node.args[0] is not layer or not isinstance(gain, fx.Node) or gain.op != "get_attr":
+    if not isinstance(gain, fx.Node) or gain.op != "get_attr":
         return None
-    dims = layer.meta["val"].dim()
-    channel = WEIGHTS_BY_OUTPUT[layer.target] % dims
-    channels = layer.meta["val"].shape[channel]
-    wanted = (channels, *[1] * (dims - 1 - channel))
+    channel = WEIGHTS_BY_OUTPUT[layer.target] % value.dim()
+    wanted = (value.shape[channel], *[1] * (value.dim() - 1 - channel))
     return gain if tuple(gain.meta["val"].shape) == wanted else None
 
 

@@ -76,10 +76,9 @@ def _window_count(
     ones: Tensor, kernel: list[int], stride: list[int], pad: list[int], ceil_mode: bool, dims: int
 ) -> Tensor:
     """How many real cells each window holds. Only the 2-d and 3-d ops can count (divisor 1)."""
-    if dims == 3:
-        return F.avg_pool3d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
-    if dims == 2:
-        return F.avg_pool2d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
+    if dims > 1:
+        pool = F.avg_pool2d if dims == 2 else F.avg_pool3d
+        return pool(ones, kernel, stride or None, pad, ceil_mode, True, 1)
     wide, step, margin = [1, *kernel], [1, *(stride or kernel)], [0, *pad]
     return F.avg_pool2d(ones.unsqueeze(-2), wide, step, margin, ceil_mode, True, 1).squeeze(-2)
 
@@ -204,10 +203,9 @@ def _windows_apart(
     x: object, kernel: Sequence[int], stride: Sequence[int] = (), *rest: object, **more: object
 ) -> Reach:
     """Windows that do not overlap are groups of their own."""
-    steps = list(stride or kernel)
-    sizes = list(kernel) * len(steps) if len(kernel) == 1 else list(kernel)
-    steps = steps * len(sizes) if len(steps) == 1 else steps
-    apart = all(step >= size for step, size in zip(steps, sizes, strict=True))
+    dims = max(len(kernel), len(stride))
+    pairs = zip(_sizes(stride or kernel, dims), _sizes(kernel, dims), strict=True)
+    apart = all(step >= size for step, size in pairs)
     return Reach.GROUPS if apart and not more and len(rest) < 2 else Reach.MIXES
 
 
