@@ -109,8 +109,8 @@ _QUADRATURE = "quadrature"
 elementwise(aten.softplus.default, _softplus, note=_QUADRATURE)
 elementwise(aten.log_sigmoid.default, _log_sigmoid, note=_QUADRATURE)
 _SMOOTH: dict[Op, Callable[..., SmoothFunction]] = {
-    aten.celu.default: lambda alpha=1.0: functions.elu(alpha, 1.0, 1 / alpha),
-    aten.elu.default: functions.elu,
+    aten.celu.default: lambda alpha=1: functions.elu(float(alpha), 1.0, 1 / alpha),
+    aten.elu.default: lambda *shape: functions.elu(*map(float, shape)),
     aten.gelu.default: lambda approximate="none": (
         functions.GELU_TANH if approximate == "tanh" else functions.GELU
     ),
