@@ -50,6 +50,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
 _TALKATIVE = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+_HALF = (torch.float16, torch.bfloat16)
 _LONGEST = 500  # letters of an error of torch.export
 _BRANCH = re.compile(r'File "([^"]+)", line (\d+), in \w+\n *(.+)')
 _AROUND = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -87,7 +88,8 @@ def capture(
     model, notes = _as_network(model)
     notes += getattr(model, "notes", ())
     _require_finite(model)
-    shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
+    shared = shared_copy(model).eval()
+    dtype = next((p.dtype for p in model.parameters() if p.dtype in _HALF), None)
     if dtype is not None:
         notes.append(f"weights are {dtype}: a float32 copy is used, because variances underflow")
         shared = own_copy(shared).float()
@@ -313,12 +315,6 @@ def _require_finite(model: nn.Module) -> None:
             raise ModelError(
                 f"{name} holds NaN or infinity: the training diverged or the file is bad."
             )
-
-
-def _compute_dtype(model: nn.Module) -> torch.dtype | None:
-    """The half precision the model is in, if it is."""
-    half = (torch.float16, torch.bfloat16)
-    return next((p.dtype for p in model.parameters() if p.dtype in half), None)
 
 
 def _examples(example_input: Any, model: nn.Module) -> tuple[Tensor, ...]:

@@ -73,15 +73,11 @@ def _is_linear_in_variance(node: fx.Node) -> bool:
     rule = RULES.get(node.target)
     if rule is None or not rule.linear_in_variance or len(node.args) <= _WEIGHT:
         return False
-    biased = len(node.args) > _BIAS and node.args[_BIAS] is not None
-    return _is_square(node.args[_WEIGHT]) and not biased
-
-
-def _is_square(weight: object) -> bool:
-    """w · w, as the rules write it: the mean path keeps the very ops of the original network."""
+    weight, bias = (*node.args, None)[_WEIGHT : _BIAS + 1]
     if not isinstance(weight, fx.Node) or weight.target is not aten.mul.Tensor:
         return False
-    return weight.args[0] is weight.args[1]
+    # w · w, as the rules write it: the mean path keeps the very ops of the original network.
+    return weight.args[0] is weight.args[1] and bias is None
 
 
 def _scalar_factor(node: object) -> float | None:
