@@ -157,7 +157,7 @@ HARDSWISH = SmoothFunction(
 
 
 @lru_cache
-def elu(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> SmoothFunction:
+def elu(alpha: float, scale: float, input_scale: float) -> SmoothFunction:
     """``scale·x`` for x > 0, ``scale·alpha·(exp(input_scale·x) − 1)`` below: ELU, CELU, SELU."""
 
     def value(x: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def _threshold(op: Op, mean: Tensor, var: Tensor, low: float, value: float) -> M
 
 
 def _smooth(function: Callable[..., SmoothFunction]) -> MomentFunction:
-    """Of a function without corners, as it follows from the arguments of the op."""
+    """By quadrature, of the function that follows from the arguments of the op."""
 
     def moments(op: Op, mean: Tensor, var: Tensor, *args: float, **options: str) -> Moments:
         at_mean = op(mean, *args, **options)
@@ -110,13 +110,15 @@ elementwise(aten.softplus.default, _softplus, note=_QUADRATURE)
 elementwise(aten.log_sigmoid.default, _log_sigmoid, note=_QUADRATURE)
 _SMOOTH: dict[Op, Callable[..., SmoothFunction]] = {
     aten.celu.default: lambda alpha=1: functions.elu(float(alpha), 1.0, 1 / alpha),
-    aten.elu.default: lambda *shape: functions.elu(*map(float, shape)),
+    aten.elu.default: lambda alpha=1, scale=1, input_scale=1: functions.elu(
+        float(alpha), float(scale), float(input_scale)
+    ),
     aten.gelu.default: lambda approximate="none": (
         functions.GELU_TANH if approximate == "tanh" else functions.GELU
     ),
     aten.hardswish.default: lambda: functions.HARDSWISH,
     aten.mish.default: lambda: functions.MISH,
-    aten.selu.default: lambda: functions.elu(1.6732632423543772, 1.0507009873554805),
+    aten.selu.default: lambda: functions.elu(1.6732632423543772, 1.0507009873554805, 1.0),
     aten.sigmoid.default: lambda: functions.SIGMOID,
     aten.silu.default: lambda: functions.SILU,
     aten.tanh.default: lambda: functions.TANH,

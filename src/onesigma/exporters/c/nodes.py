@@ -316,7 +316,7 @@ class Builder:
         return target
 
     def join(self, parts: Sequence[Value], axis: int = 0) -> Value:
-        """Copy each part to its place along an axis; the loop that computes it does so."""
+        """One after another along an axis. The loop that computes a part writes it to its place."""
         if len(parts) == 1:
             return parts[0]
         shape = list(parts[0].shape)
