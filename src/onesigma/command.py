@@ -197,20 +197,13 @@ def add_cutting(parser: argparse.ArgumentParser, scaling: str = "") -> Parser:
     """How samples are cut from the rows of a file; ``read_cut`` does so."""
     group = parser.add_argument_group("how samples are cut")
     add_channels(group, scaling)
-    group.add_argument(
-        "--header",
-        action=argparse.BooleanOptionalAction,
-        help="whether the first line of a CSV names the columns; default: if it holds no number",
-    )
+    what = "whether the first line of a CSV names the columns; default: if it holds no number"
+    group.add_argument("--header", action=argparse.BooleanOptionalAction, help=what)
     what = "cut windows of N rows; default: what the model takes, where rows are its channels"
     group.add_argument("--window", **COUNT, help=what)
     group.add_argument("--hop", **COUNT, help="rows from window to window; default: as --window")
-    group.add_argument(
-        "--shape",
-        type=parse_shape,
-        metavar="C,L",
-        help="of one sample; default: what the model takes, where rows or windows fit it",
-    )
+    what = "of one sample; default: what the model takes, where rows or windows fit it"
+    group.add_argument("--shape", type=parse_shape, metavar="C,L", help=what)
     return group
 
 

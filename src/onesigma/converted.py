@@ -26,6 +26,7 @@ from onesigma.rules.dropout import rules_for
 from onesigma.rules.table import RuleTable
 from onesigma.runtime.contract import Contract
 from onesigma.runtime.reference import ABSTAINED, Reference
+from onesigma.text_table import shape_text
 from onesigma.values.gaussian import Gaussian, Value
 
 # The captured network keeps this name inside the propagated one: its weights are "source.…" there.
@@ -360,23 +361,19 @@ def check_input(x: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype) ->
     """Refuse what would give a wrong answer or an obscure error; cast half precision up."""
     if not isinstance(x, Tensor):
         raise InputError(
-            f"Expected a tensor of shape {_show(shape)}, not {type(x).__name__}. Arrays are taken "
-            "by predict(x)."
+            f"Expected a tensor of shape {shape_text(shape)}, not {type(x).__name__}. Arrays are "
+            "taken by predict(x)."
         )
     if x.dim() != len(shape) or any(
         n is not None and n != m for n, m in zip(shape, x.shape, strict=True)
     ):
-        raise InputError(f"Expected an input of shape {_show(shape)}, not {tuple(x.shape)}.")
+        raise InputError(f"Expected an input of shape {shape_text(shape)}, not {tuple(x.shape)}.")
     if x.dtype in (torch.float16, torch.bfloat16) and dtype.is_floating_point:
         return x.to(dtype)
     mismatch = x.dtype != dtype if dtype.is_floating_point else x.is_floating_point()
     if mismatch:
         raise InputError(f"Expected a {dtype} input, not {x.dtype}. Convert it: x.to({dtype}).")
     return x
-
-
-def _show(shape: tuple[int | None, ...]) -> str:
-    return f"({', '.join('batch' if n is None else str(n) for n in shape)})"
 
 
 def share_tensors(network: nn.Module, source: nn.Module) -> None:

@@ -22,6 +22,11 @@ def first_few(names: Sequence[str], most: int, between: str = ", ") -> str:
     return between.join(names[:most]) + more
 
 
+def shape_text(shape: Sequence[int | None]) -> str:
+    """``(batch, 3, 32)``: None stands for any batch."""
+    return f"({', '.join('batch' if n is None else str(n) for n in shape)})"
+
+
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
 ) -> str:

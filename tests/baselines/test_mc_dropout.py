@@ -216,14 +216,8 @@ def test_wrong_choices():
         mc_dropout(dropout_linear(), 0)
     with pytest.raises(InputError, match="form='fast'"):
         mc_dropout(dropout_linear(), form="fast")
-    with pytest.raises(InputError, match="task='ranking'"):
-        mc_dropout(dropout_linear(), task="ranking")
     with pytest.raises(InputError, match="max_rows=0"):
         mc_dropout(dropout_linear(), max_rows=0)
-    mc = mc_dropout(dropout_linear(), 3)
-    mc(X)
-    with pytest.raises(InputError, match="shape"):
-        mc(X[:, :5])
 
 
 def test_a_converted_model_with_classic_dropout_samples_classic_masks():

@@ -215,20 +215,6 @@ def test_dropout_that_only_another_computation_sees_is_named():
     assert "p=0.5" in notes[0]
 
 
-class Branches(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop, self.head = nn.Dropout(0.3), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.drop(x if x.sum() > 0 else -x))
-
-
-def test_data_dependent_control_flow():
-    with pytest.raises(CaptureError, match=r"torch\.where"):
-        onesigma.convert(Branches().eval(), X)
-
-
 def test_wrong_example_shape():
     with pytest.raises(InputError, match=r"(?s)\(4, 5\).*shaped like a real batch"):
         onesigma.convert(small(), X[:, :5])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import onesigma
-from onesigma import NoRandomness, mc_dropout
+from onesigma import mc_dropout
 
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 
@@ -134,9 +134,3 @@ def test_in_double_precision():
     converted = onesigma.convert(Net(), X).double()
     assert mc_dropout(converted, 10)(X.double()).mean.dtype == torch.float64
     assert converted.own.model.first.weight.dtype == torch.float32
-
-
-def test_without_any_noise():
-    model = nn.Sequential(nn.Linear(6, 3)).eval()
-    with pytest.raises(NoRandomness):
-        mc_dropout(model, 10)(X)

@@ -201,7 +201,7 @@ def test_channels_first():
 def test_other_backends_are_told_what_to_do(monkeypatch):
     model, _ = made(mlp)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ModelError, match=r"runs on jax\. Set KERAS_BACKEND=torch"):
+    with pytest.raises(ModelError, match=r"runs on jax here\. Set KERAS_BACKEND=torch"):
         onesigma.convert(model, torch.zeros(2, 6))
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma.arguments import typed
-from onesigma.baselines.backbone import Totals, original
-from onesigma.conversion import TASKS, require_one_of
+from onesigma.baselines.backbone import Backbone, Totals, backbone
+from onesigma.conversion import require_one_of
 from onesigma.converted import Converted
 from onesigma.errors import InputError, NoRandomness
 from onesigma.graph.capture import is_site, rate_of, shared_copy
@@ -52,30 +52,26 @@ def mc_dropout(
     if passes < 1:
         raise InputError(f"passes={passes}: at least one pass is needed.")
     require_one_of("form", form, ("repeat", "loop"))
-    require_one_of("task", task, TASKS)
     if max_rows < 1:
         raise InputError(f"max_rows={max_rows}: at least one row must fit.")
-    return McDropout(model, passes, form, seed, task, class_dim, max_rows, output)
+    plain = backbone(model, task=task, class_dim=class_dim, output=output)
+    return McDropout(plain, passes, form, seed, max_rows)
 
 
 @dataclass
 class McDropout:
     """See ``mc_dropout``. The graph is captured at the first call, from the input it gets."""
 
-    model: nn.Module
+    plain: Backbone
     passes: int
     form: str
     seed: int | None
-    task: str
-    class_dim: int | None
     max_rows: int
-    output: str | int | None = None
-    _original: Converted | None = None
     _noisy: tuple[Callable[..., Tensor], bool] | None = None
 
     def __call__(self, *inputs: Any) -> Prediction:
         """Mean and variance over the passes; their softmax averaged. Inputs by name in a dict."""
-        network = self._network(inputs)
+        network = self.plain.original(inputs)
         totals = Totals(network.settings.task, network.settings.class_dim)
         for logits in self.samples(*inputs):
             totals.add(logits)
@@ -84,7 +80,7 @@ class McDropout:
     @torch.no_grad()
     def samples(self, *inputs: Any) -> Iterator[Tensor]:
         """The logits of the passes, in chunks of shape (passes in chunk, batch, …)."""
-        network = self._network(inputs)
+        network = self.plain.original(inputs)
         checked = network.check_inputs(inputs)
         run, rows_apart = self._noisy = self._noisy or self._switch_on(network, checked)
         batch = len(checked[0])
@@ -97,11 +93,6 @@ class McDropout:
             with seeded(self.seed, start, checked[0].device):
                 logits = run(*repeated)
             yield logits.reshape(count, batch, *logits.shape[1:])
-
-    def _network(self, inputs: tuple[Any, ...]) -> Converted:
-        if self._original is None:
-            self._original = original(self.model, inputs, self.task, self.class_dim, self.output)
-        return self._original
 
     def _switch_on(
         self, network: Converted, inputs: Sequence[Tensor]

@@ -43,30 +43,20 @@ def _add_convert_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser)
     what = "what to write: .onnx for any runtime, .safetensors for onesigma.load, a folder for C"
     command.add_file(parser, "-o", "--output", what=what, required=True)
-    parser.add_argument(
-        "--input-shape",
-        type=command.parse_shape,
-        metavar="C,L",
-        help="of one sample, where the model does not say so: package.module:factory and .pt",
-    )
-    parser.add_argument(
-        "--input-std",
-        type=float,
-        nargs="+",
-        metavar="STD",
-        help="standard deviation of the input noise, one number or one per channel",
-    )
+    what = "of one sample, where the model does not say so: package.module:factory and .pt"
+    parser.add_argument("--input-shape", type=command.parse_shape, metavar="C,L", help=what)
+    what = "standard deviation of the input noise, one number or one per channel"
+    parser.add_argument("--input-std", type=float, nargs="+", metavar="STD", help=what)
     parser.add_argument("--draws", type=int, help="points the head averages over; default 64")
     what = "fit gains on a batch of real inputs without labels, one .npy per input"
     command.add_file(parser, "--calibrate", what=what, nargs="+", metavar="NPY")
     parser.add_argument("--opset", type=int, help="of an .onnx file; default 18")
-    parser.add_argument(
-        "--keep-output",
-        action=argparse.BooleanOptionalAction,
-        help="of an .onnx file: the model's own output too, under its own name (of PyTorch: "
-        "plain); this costs a second pass through the layers after the first dropout; default: for "
-        "a model from ONNX",
+    what = (
+        "of an .onnx file: the model's own output too, under its own name (of PyTorch: plain); "
+        "this costs a second pass through the layers after the first dropout; default: for a model "
+        "from ONNX"
     )
+    parser.add_argument("--keep-output", action=argparse.BooleanOptionalAction, help=what)
     command.add_json(parser)
 
 

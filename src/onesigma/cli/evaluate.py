@@ -51,22 +51,17 @@ def _run_audit(args: argparse.Namespace) -> None:
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser, SAVED)
     command.add_samples(parser)
-    what = (
-        "a .csv or .npy file with each sample's true class, its number or name (regression: value)"
-    )
+    what = "a .csv or .npy file of each sample's true class, by number or name, or its true value"
     command.add_file(parser, "--labels", what=what)
-    what = (
-        "a file of samples that the model should not know: another sensor, other movements, noise"
-    )
+    what = "samples that the model should not know: another sensor, other movements, noise"
     command.add_file(parser, "--foreign", what=what)
     command.add_class_names(parser)
     command.add_sampling(parser, passes=100)
-    parser.add_argument(
-        "--risk",
-        type=float,
-        help="with --labels: how many wrong answers to accept (a share); the threshold to abstain "
-        "follows from it; default: the rule in the model, or else 0.05",
+    what = (
+        "with --labels: the share of wrong answers to accept, from which the threshold to abstain "
+        "follows; default: the rule in the model, or else 0.05"
     )
+    parser.add_argument("--risk", type=float, help=what)
     what = "the page to write; default: report.html"
     command.add_file(parser, "-o", "--output", what=what, default="report.html")
     command.add_json(parser, "print the figures as JSON, too")

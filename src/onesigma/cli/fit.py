@@ -35,9 +35,7 @@ def _add_fit_options(parser: argparse.ArgumentParser) -> None:
     command.add_model(parser)
     what = "inputs like those it will see, some hundreds or more; several files may follow"
     command.add_file(parser, "--unlabelled", what=what, nargs="+", required=True)
-    what = (
-        "inputs that training has not seen, and a .csv or .npy file with each one's class or value"
-    )
+    what = "inputs that training has not seen, and a .csv or .npy file of their classes or values"
     command.add_file(parser, "--labelled", what=what, nargs=2, metavar=("FILE", "LABELS"))
     what = "whose each labelled input is, as .csv or .npy: --risk then holds for new people"
     command.add_file(parser, "--groups", what=what)

@@ -27,15 +27,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("source", nargs="?", metavar="SOURCE", help="see above")
     command.add_switch(parser, "--demo", "the shipped smartwatch network and a recording for it")
-    parser.add_argument(
-        "--rate",
-        type=float,
-        help="instants per second; default: of a WAV file, of the model, or 50",
-    )
+    what = "instants per second; default: of a WAV file, of the model, or 50"
+    parser.add_argument("--rate", type=float, help=what)
     parser.add_argument("--hop", type=int, help="instants between windows; default: a tenth of one")
-    parser.add_argument(
-        "--speed", type=float, default=1, help="of a recording; 2 is twice as fast, inf all it can"
-    )
+    what = "of a recording; 2 is twice as fast, inf all it can"
+    parser.add_argument("--speed", type=float, default=1, help=what)
     command.add_channels(parser)
     parser.add_argument("--baud", type=int, default=115200, help="of a serial line; default 115200")
     command.add_class_names(parser)

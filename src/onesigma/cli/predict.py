@@ -48,9 +48,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     command.add_class_names(parser)
     command.add_switch(parser, "--probs", "the probability of every class, a column for each")
     rule = parser.add_mutually_exclusive_group()
-    rule.add_argument(
-        "--abstain-above", type=float, metavar="X", help="abstain where the entropy is above X"
-    )
+    what = "abstain where the entropy is above X"
+    rule.add_argument("--abstain-above", type=float, metavar="X", help=what)
     what = "a JSON file of AbstainRule.to_dict(); default: the rule in the model, if any"
     command.add_file(rule, "--abstain-rule", what=what)
     command.add_json(parser, "print a summary as JSON; without -o, the summary alone")
@@ -99,10 +98,8 @@ def _score(args: argparse.Namespace) -> None:
 
     idle = [name for name in _OF_ONE_FILE if getattr(args, name) not in (None, False, [])]
     if idle:
-        option = idle[0].replace("_", "-")
-        raise InputError(
-            f"--{option} is for one file. Recordings are answered by an exported model."
-        )
+        option = f"--{idle[0].replace('_', '-')}"
+        raise InputError(f"{option} is for one file. Recordings are answered by an exported model.")
     if args.output is None:
         raise InputError("Recordings need -o: a folder or a URL for the tables.")
     given = {name: getattr(args, name) for name in _OF_RECORDINGS}

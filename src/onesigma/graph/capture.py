@@ -50,6 +50,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # In training they would use the batch, or change what they have learnt.
 _FIXED = (nn.modules.batchnorm._NormBase, nn.utils.parametrize.ParametrizationList)
 _TALKATIVE = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+_HALF = (torch.float16, torch.bfloat16)
 _LONGEST = 500  # letters of an error of torch.export
 _BRANCH = re.compile(r'File "([^"]+)", line (\d+), in \w+\n *(.+)')
 _AROUND = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -87,7 +88,8 @@ def capture(
     model, notes = _as_network(model)
     notes += getattr(model, "notes", ())
     _require_finite(model)
-    shared, dtype = shared_copy(model).eval(), _compute_dtype(model)
+    shared = shared_copy(model).eval()
+    dtype = next((p.dtype for p in model.parameters() if p.dtype in _HALF), None)
     if dtype is not None:
         notes.append(f"weights are {dtype}: a float32 copy is used, because variances underflow")
         shared = own_copy(shared).float()
@@ -315,12 +317,6 @@ def _require_finite(model: nn.Module) -> None:
             )
 
 
-def _compute_dtype(model: nn.Module) -> torch.dtype | None:
-    """The half precision the model is in, if it is."""
-    half = (torch.float16, torch.bfloat16)
-    return next((p.dtype for p in model.parameters() if p.dtype in half), None)
-
-
 def _examples(example_input: Any, model: nn.Module) -> tuple[Tensor, ...]:
     given = example_input if isinstance(example_input, tuple | list) else (example_input,)
     if not given or not all(isinstance(x, Tensor) for x in given):
@@ -360,14 +356,13 @@ def _answering(network: Network, examples: tuple[Tensor, ...]) -> tuple[nn.Modul
 def _export(
     model: nn.Module, examples: tuple[Tensor, ...]
 ) -> tuple[torch.export.ExportedProgram, bool]:
-    try:
+    with suppress(Exception):
         exported = export(model, examples, dynamic=True)
         return exported, _has_dynamic_batch(exported)
-    except Exception:
-        try:
-            return export(model, examples, dynamic=False), False
-        except Exception as error:
-            raise CaptureError(_why(str(error))) from error
+    try:
+        return export(model, examples, dynamic=False), False
+    except Exception as error:
+        raise CaptureError(_why(str(error))) from error
 
 
 def _why(error: str) -> str:

@@ -83,10 +83,10 @@ def adds_noise(node: fx.Node, rules: RuleTable) -> bool:
     return rule is not None and rule.adds_noise and rate_of(node) > 0
 
 
-def _inputs(node: fx.Node) -> list[fx.Node]:
-    """The nodes among a node's arguments, one that is used twice listed twice."""
+def _inputs(node: fx.Node, first: int = 0) -> list[fx.Node]:
+    """The nodes among its arguments from the ``first`` on, one that is used twice listed twice."""
     found: list[fx.Node] = []
-    fx.node.map_arg((node.args, node.kwargs), found.append)
+    fx.node.map_arg((node.args[first:], node.kwargs), found.append)
     return found
 
 
@@ -133,9 +133,7 @@ def _step(
 def _common_mask(node: fx.Node, rule: Rule | None, known: dict[fx.Node, Noise]) -> str | None:
     """The one mask of all uncertain inputs, if the op is then applied to both of their values."""
     masks = {known[n].mask for n in _inputs(node) if n in known}
-    rest: list[fx.Node] = []
-    fx.node.map_arg((node.args[1:], node.kwargs), rest.append)
-    moved_by = any(n in known for n in rest)
+    moved_by = any(n in known for n in _inputs(node, first=1))
     taken = len(masks) == 1 and takes_cases(node.target, rule, moved_by=moved_by)  # type: ignore[arg-type]
     return masks.pop() if taken else None
 

@@ -176,10 +176,9 @@ class _Spreader:
     def _repeat(self, node: fx.Node, dim: int, times: int, count: int) -> fx.Node:
         """Each run of so many rows along the dimension, one after the other so often."""
         rank = node.meta["val"].dim()
-        before = [-1] * (dim + 1)
         apart = self._call(aten.unflatten.int, node, dim, [-1, times])
         more = self._after(apart, aten.unsqueeze.default, dim + 1)
-        sizes = [*before, count, *[-1] * (rank - dim)]
+        sizes = [*[-1] * (dim + 1), count, *[-1] * (rank - dim)]
         wide = self._after(more, aten.expand.default, sizes)
         return self._after(wide, aten.flatten.using_ints, dim, dim + 2)
 

@@ -73,15 +73,11 @@ def _is_linear_in_variance(node: fx.Node) -> bool:
     rule = RULES.get(node.target)
     if rule is None or not rule.linear_in_variance or len(node.args) <= _WEIGHT:
         return False
-    biased = len(node.args) > _BIAS and node.args[_BIAS] is not None
-    return _is_square(node.args[_WEIGHT]) and not biased
-
-
-def _is_square(weight: object) -> bool:
-    """w · w, as the rules write it: the mean path keeps the very ops of the original network."""
+    weight, bias = (*node.args, None)[_WEIGHT : _BIAS + 1]
     if not isinstance(weight, fx.Node) or weight.target is not aten.mul.Tensor:
         return False
-    return weight.args[0] is weight.args[1]
+    # w · w, as the rules write it: the mean path keeps the very ops of the original network.
+    return weight.args[0] is weight.args[1] and bias is None
 
 
 def _scalar_factor(node: object) -> float | None:
@@ -100,15 +96,13 @@ def _channel_factor(node: fx.Node, layer: fx.Node) -> fx.Node | None:
     """g for ``layer · g`` with a constant g that has one number for each output channel."""
     if node.target is not aten.mul.Tensor or layer.target not in WEIGHTS_BY_OUTPUT:
         return None
-    if "val" not in layer.meta:
+    value, gain = layer.meta.get("val"), node.args[1]
+    if value is None or node.args[0] is not layer:
         return None
-    gain = node.args[1]
-    if node.args[0] is not layer or not isinstance(gain, fx.Node) or gain.op != "get_attr":
+    if not isinstance(gain, fx.Node) or gain.op != "get_attr":
         return None
-    dims = layer.meta["val"].dim()
-    channel = WEIGHTS_BY_OUTPUT[layer.target] % dims
-    channels = layer.meta["val"].shape[channel]
-    wanted = (channels, *[1] * (dims - 1 - channel))
+    channel = WEIGHTS_BY_OUTPUT[layer.target] % value.dim()
+    wanted = (value.shape[channel], *[1] * (value.dim() - 1 - channel))
     return gain if tuple(gain.meta["val"].shape) == wanted else None
 
 

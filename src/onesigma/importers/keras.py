@@ -29,12 +29,18 @@ def as_module(model: Any) -> Any:
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(model, getattr(keras, "Model", ())):
         return model
-    if keras.backend.backend() != "torch":
-        raise ModelError(
-            f"This Keras model runs on {keras.backend.backend()}. Set KERAS_BACKEND=torch before "
-            "keras is imported and load it again, or export it to ONNX (docs/onnx.md)."
-        )
+    require_pytorch(keras)
     return KerasNetwork(model)
+
+
+def require_pytorch(keras: Any) -> None:
+    """Refuse Keras on another backend than PyTorch."""
+    backend = keras.backend.backend()
+    if backend != "torch":
+        raise ModelError(
+            f"Keras runs on {backend} here. Set KERAS_BACKEND=torch before keras is imported and "
+            "load the model again, or export it to ONNX (docs/onnx.md)."
+        )
 
 
 class KerasNetwork(nn.Module):
@@ -70,15 +76,12 @@ class KerasNetwork(nn.Module):
         """
         if not self._inputs or any(None in shape[1:] for shape, _ in self._inputs):
             return None
-        draw = torch.Generator().manual_seed(0)
-        drawn = [
-            torch.randn(batch, *shape[1:], generator=draw)
-            if "float" in dtype
-            else torch.zeros(batch, *shape[1:])
-            for shape, dtype in self._inputs
-        ]
-        kinds = [getattr(torch, dtype) for _, dtype in self._inputs]
-        return tuple(x.to(kind) for x, kind in zip(drawn, kinds, strict=True))
+        draw, inputs = torch.Generator().manual_seed(0), []
+        for (_, *sizes), dtype in self._inputs:
+            shape = (batch, *sizes)
+            x = torch.randn(shape, generator=draw) if "float" in dtype else torch.zeros(shape)
+            inputs.append(x.to(getattr(torch, dtype)))
+        return tuple(inputs)
 
     def _weight(self, variable: Any) -> str:
         name = _free_name(self.weights, variable.path)

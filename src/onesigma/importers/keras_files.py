@@ -17,8 +17,8 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from onesigma.arguments import typed
-from onesigma.errors import FileError, ModelError, OnesigmaError, PackageError, install
-from onesigma.importers.keras import KerasNetwork
+from onesigma.errors import FileError, OnesigmaError, PackageError, install
+from onesigma.importers.keras import KerasNetwork, require_pytorch
 from onesigma.importers.torch_files import require_file
 
 _MAX_CONFIG = 2**26  # bytes; that of a large network takes one in a hundred of it
@@ -77,11 +77,7 @@ def _keras() -> Any:
     # Keras asks for its backend once, when it is imported.
     os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = import_module("keras")
-    if keras.backend.backend() != "torch":
-        raise ModelError(
-            f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=torch before keras "
-            "is imported, or export the model to ONNX (docs/onnx.md)."
-        )
+    require_pytorch(keras)
     return keras
 
 

@@ -56,7 +56,10 @@ def read_weights(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
     """
     require_file(path)
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        try:
+            return load_file(path)
+        except Exception as error:  # torch has its own, on a shape that safetensors lets pass
+            raise FileError(f"{path.name} cannot be read as safetensors: {error}") from error
     if path.suffix not in PICKLED:
         raise FileError(f"{path.name}: weights are read from .safetensors and .pt files.")
     content = _unpickle(path, trust=trust)
@@ -140,13 +143,6 @@ def _require_eval(program: fx.GraphModule, name: str) -> None:
     ]
     if training:
         raise ModelError(f"{name} was exported in training mode: call model.eval() before export.")
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except Exception as error:  # torch has its own, on a shape that safetensors lets pass
-        raise FileError(f"{path.name} cannot be read as safetensors: {error}") from error
 
 
 def require_file(path: Path) -> None:

@@ -26,24 +26,8 @@ def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-def _normal_cdf(x: float) -> float:
-    return 0.5 * math.erfc(-x / math.sqrt(2))
-
-
-def _gelu_tanh(x: float) -> float:
-    return x * _sigmoid(2 * _GELU_SCALE * (x + _GELU_CUBIC * x**3))
-
-
 def _sigmoid_step(m: Tensor, d: Tensor) -> Tensor:
     return -torch.sigmoid(m + d) * torch.sigmoid(-m) * torch.expm1(-d)
-
-
-def _softplus_step(m: Tensor, d: Tensor) -> Tensor:
-    return torch.log1p(torch.sigmoid(m) * torch.expm1(d))
-
-
-def _silu_step(m: Tensor, d: Tensor) -> Tensor:
-    return d * torch.sigmoid(m + d) + m * _sigmoid_step(m, d)
 
 
 def _mish_step(m: Tensor, d: Tensor) -> Tensor:
@@ -127,14 +111,14 @@ TANH = SmoothFunction(
     right_tail=Tail(8.5, rate=2, constant=-2),
 )
 SOFTPLUS = SmoothFunction(
-    _softplus_step,
+    lambda m, d: torch.log1p(torch.sigmoid(m) * torch.expm1(d)),
     _softplus,
     panels=_EXPONENTIAL,
     switch=1.2,
     left_tail=Tail(17, rate=1, constant=1),
 )
 SILU = SmoothFunction(
-    _silu_step,
+    lambda m, d: d * torch.sigmoid(m + d) + m * _sigmoid_step(m, d),
     lambda x: x * _sigmoid(x),
     panels=_EXPONENTIAL,
     switch=1.2,
@@ -149,7 +133,7 @@ MISH = SmoothFunction(
 )
 GELU = SmoothFunction(
     _gelu_step,
-    lambda x: x * _normal_cdf(x),
+    lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
     panels=(-12.5, -5.0, 0.0, 6.5),
     switch=0.75,
     peak=lambda m, v: m / (1 + v),
@@ -157,7 +141,7 @@ GELU = SmoothFunction(
 )
 GELU_TANH = SmoothFunction(
     _gelu_tanh_step,
-    _gelu_tanh,
+    lambda x: x * _sigmoid(2 * _GELU_SCALE * (x + _GELU_CUBIC * x**3)),
     panels=(-9.5, -5.0, 0.0, 6.0),
     switch=0.7,
     peak=_gelu_tanh_peak,

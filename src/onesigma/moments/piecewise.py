@@ -95,8 +95,6 @@ class _Ramp(NamedTuple):
 
 
 def _ramp(mean: Tensor, var: Tensor, low: float | None, high: float | None) -> _Ramp:
-    if low is None and high is None:
-        return _Ramp(torch.zeros_like(mean), mean, mean, var)
     if low is None:
         assert high is not None
         shift, spread = _above(-mean, var, -high)

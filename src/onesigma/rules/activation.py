@@ -56,16 +56,14 @@ def _threshold(op: Op, mean: Tensor, var: Tensor, low: float, value: float) -> M
     return torch.where(var > 0, out_mean, at_mean), torch.where(var > 0, out_var.clamp(min=0), 0.0)
 
 
-def _smooth(function: SmoothFunction) -> MomentFunction:
-    def moments(op: Op, mean: Tensor, var: Tensor) -> Moments:
-        return smooth_moments(function, mean, var, op(mean))
+def _smooth(function: Callable[..., SmoothFunction]) -> MomentFunction:
+    """By quadrature, of the function that follows from the arguments of the op."""
+
+    def moments(op: Op, mean: Tensor, var: Tensor, *args: float, **options: str) -> Moments:
+        at_mean = op(mean, *args, **options)
+        return smooth_moments(function(*args, **options), mean, var, at_mean)
 
     return moments
-
-
-def _gelu(op: Op, mean: Tensor, var: Tensor, *, approximate: str = "none") -> Moments:
-    function = functions.GELU_TANH if approximate == "tanh" else functions.GELU
-    return smooth_moments(function, mean, var, op(mean, approximate=approximate))
 
 
 def _softplus(op: Op, mean: Tensor, var: Tensor, beta: float = 1, threshold: float = 20) -> Moments:
@@ -80,23 +78,6 @@ def _softplus(op: Op, mean: Tensor, var: Tensor, beta: float = 1, threshold: flo
 def _log_sigmoid(op: Op, mean: Tensor, var: Tensor) -> Moments:
     out_mean, out_var = smooth_moments(functions.SOFTPLUS, -mean, var, -op(mean))
     return -out_mean, out_var
-
-
-def _elu(
-    op: Op, mean: Tensor, var: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
-) -> Moments:
-    function = functions.elu(float(alpha), float(scale), float(input_scale))
-    return smooth_moments(function, mean, var, op(mean, alpha, scale, input_scale))
-
-
-def _celu(op: Op, mean: Tensor, var: Tensor, alpha: float = 1) -> Moments:
-    function = functions.elu(float(alpha), 1.0, 1 / alpha)
-    return smooth_moments(function, mean, var, op(mean, alpha))
-
-
-def _selu(op: Op, mean: Tensor, var: Tensor) -> Moments:
-    function = functions.elu(1.6732632423543772, 1.0507009873554805, 1.0)
-    return smooth_moments(function, mean, var, op(mean))
 
 
 def _power(exponent: float) -> MomentFunction:
@@ -125,17 +106,25 @@ elementwise(aten.sin.default, lambda op, m, v: functions.wave(m.sin(), m.cos(), 
 elementwise(aten.cos.default, lambda op, m, v: functions.wave(m.cos(), m.sin(), v))
 
 _QUADRATURE = "quadrature"
-elementwise(aten.sigmoid.default, _smooth(functions.SIGMOID), note=_QUADRATURE)
-elementwise(aten.tanh.default, _smooth(functions.TANH), note=_QUADRATURE)
-elementwise(aten.silu.default, _smooth(functions.SILU), note=_QUADRATURE)
-elementwise(aten.mish.default, _smooth(functions.MISH), note=_QUADRATURE)
-elementwise(aten.hardswish.default, _smooth(functions.HARDSWISH), note=_QUADRATURE)
-elementwise(aten.gelu.default, _gelu, note=_QUADRATURE)
 elementwise(aten.softplus.default, _softplus, note=_QUADRATURE)
 elementwise(aten.log_sigmoid.default, _log_sigmoid, note=_QUADRATURE)
-elementwise(aten.elu.default, _elu, note=_QUADRATURE)
-elementwise(aten.celu.default, _celu, note=_QUADRATURE)
-elementwise(aten.selu.default, _selu, note=_QUADRATURE)
+_SMOOTH: dict[Op, Callable[..., SmoothFunction]] = {
+    aten.celu.default: lambda alpha=1: functions.elu(float(alpha), 1.0, 1 / alpha),
+    aten.elu.default: lambda alpha=1, scale=1, input_scale=1: functions.elu(
+        float(alpha), float(scale), float(input_scale)
+    ),
+    aten.gelu.default: lambda approximate="none": (
+        functions.GELU_TANH if approximate == "tanh" else functions.GELU
+    ),
+    aten.hardswish.default: lambda: functions.HARDSWISH,
+    aten.mish.default: lambda: functions.MISH,
+    aten.selu.default: lambda: functions.elu(1.6732632423543772, 1.0507009873554805, 1.0),
+    aten.sigmoid.default: lambda: functions.SIGMOID,
+    aten.silu.default: lambda: functions.SILU,
+    aten.tanh.default: lambda: functions.TANH,
+}
+for _op, _function in _SMOOTH.items():
+    elementwise(_op, _smooth(_function), note=_QUADRATURE)
 
 for _op, _moments in {
     aten.sqrt.default: _power(0.5),

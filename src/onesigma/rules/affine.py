@@ -14,10 +14,11 @@ from onesigma.rules.table import (
     RULES,
     SEPARATE,
     Op,
-    Rule,
     RuleFunction,
+    RuleOptions,
     linear,
     linear_rule,
+    rule,
 )
 from onesigma.values.correlated import Correlated
 from onesigma.values.gaussian import Gaussian, Uncertain, Value
@@ -85,6 +86,14 @@ RULES.add(aten.linear.default)(
 )
 
 
+_PRODUCT: RuleOptions = {
+    "family": "product",
+    "assumes": (INDEPENDENT, SEPARATE),
+    "accepts": (Gain,),
+    "multiplies": True,
+}
+
+
 def _product(op: Op) -> RuleFunction:
     """A matrix product of which one side is certain: E[y] = op(m, w), Var[y] = op(v, w²)."""
 
@@ -116,12 +125,4 @@ def _uncertain_product(op: Op, a: Uncertain, b: Uncertain) -> Gaussian:
 
 
 for _op in (aten.matmul.default, aten.mm.default, aten.bmm.default):
-    RULES.add(_op)(
-        Rule(
-            _product(_op),
-            "product",
-            frozenset({INDEPENDENT, SEPARATE}),
-            accepts=(Gain,),
-            multiplies=True,
-        )
-    )
+    rule(_op, **_PRODUCT)(_product(_op))

@@ -21,9 +21,8 @@ from onesigma.rules.table import (
     RULES,
     Op,
     Reach,
-    ReachFunction,
-    Rule,
     RuleFunction,
+    RuleOptions,
     linear_rule,
     rule,
 )
@@ -31,10 +30,16 @@ from onesigma.values.gaussian import Gaussian, Uncertain
 
 aten = torch.ops.aten
 
-_CLARK = (
-    "maximum member by member, each result taken as normal (Clark 1961); members that share noise "
-    "as correlated by 0.5 until calibrated"
-)
+_MAXIMUM: RuleOptions = {
+    "family": "maximum",
+    "assumes": (INDEPENDENT, NORMAL, ALWAYS_APPROXIMATE),  # exact for two members alone
+    "note": "maximum member by member, each result taken as normal (Clark 1961); members that "
+    "share noise as correlated by 0.5 until calibrated",
+    "accepts": (MaximumCorrelation,),
+    "is_maximum": True,
+    "bends": True,
+}
+_MAXIMUM_OVER: RuleOptions = {**_MAXIMUM, "reach": Reach.GROUPS}
 # Stands for −∞ in padding: no std comes near it, and unlike −∞ it subtracts from itself.
 _VERY_LOW = -1e30
 
@@ -77,10 +82,9 @@ def _window_count(
     ones: Tensor, kernel: list[int], stride: list[int], pad: list[int], ceil_mode: bool, dims: int
 ) -> Tensor:
     """How many real cells each window holds. Only the 2-d and 3-d ops can count (divisor 1)."""
-    if dims == 3:
-        return F.avg_pool3d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
-    if dims == 2:
-        return F.avg_pool2d(ones, kernel, stride or None, pad, ceil_mode, True, 1)
+    if dims > 1:
+        pool = F.avg_pool2d if dims == 2 else F.avg_pool3d
+        return pool(ones, kernel, stride or None, pad, ceil_mode, True, 1)
     wide, step, margin = [1, *kernel], [1, *(stride or kernel)], [0, *pad]
     return F.avg_pool2d(ones.unsqueeze(-2), wide, step, margin, ceil_mode, True, 1).squeeze(-2)
 
@@ -184,7 +188,8 @@ def _maximum_along(x: Uncertain, axis: int, start: int, stop: int, correlation: 
     return Gaussian(*maximum_of(members, correlation))
 
 
-def _maximum_over(
+@rule(aten.amax.default, **_MAXIMUM_OVER)
+def amax(
     x: Uncertain,
     dim: Sequence[int] = (),
     keepdim: bool = False,
@@ -192,9 +197,8 @@ def _maximum_over(
     correlation: MaximumCorrelation = UNCORRELATED,
 ) -> Gaussian:
     """The largest over whole dims (global max pooling)."""
-    value = x.expanded()
-    dims = dim or range(value.mean.dim())  # no dims means all
-    for axis in sorted((d % value.mean.dim() for d in dims), reverse=True):
+    value, rank = x.expanded(), x.mean.dim()
+    for axis in sorted((d % rank for d in dim or range(rank)), reverse=True):  # no dims means all
         value = _maximum_along(value, axis, 0, value.mean.shape[axis], correlation.value)
         if not keepdim:
             value = Gaussian(value.mean.squeeze(axis), value.var.squeeze(axis))
@@ -205,36 +209,22 @@ def _windows_apart(
     x: object, kernel: Sequence[int], stride: Sequence[int] = (), *rest: object, **more: object
 ) -> Reach:
     """Windows that do not overlap are groups of their own."""
-    steps = list(stride or kernel)
-    sizes = list(kernel) * len(steps) if len(kernel) == 1 else list(kernel)
-    steps = steps * len(sizes) if len(steps) == 1 else steps
-    apart = all(step >= size for step, size in zip(steps, sizes, strict=True))
+    dims = max(len(kernel), len(stride))
+    pairs = zip(_sizes(stride or kernel, dims), _sizes(kernel, dims), strict=True)
+    apart = all(step >= size for step, size in pairs)
     return Reach.GROUPS if apart and not more and len(rest) < 2 else Reach.MIXES
 
 
-def _maximum_rule(function: RuleFunction, reach: Reach | ReachFunction = Reach.MIXES) -> Rule:
-    return Rule(
-        function,
-        "maximum",
-        frozenset({INDEPENDENT, NORMAL, ALWAYS_APPROXIMATE}),  # exact for two members alone
-        _CLARK,
-        accepts=(MaximumCorrelation,),
-        reach=reach,
-        is_maximum=True,
-        bends=True,
-    )
-
-
+_MAX_POOL: RuleOptions = {**_MAXIMUM, "reach": _windows_apart}
 for _dims in (1, 2, 3):
     _op = getattr(aten, f"avg_pool{_dims}d").default
     RULES.add(_op)(linear_rule(_average_pool(_op, _dims), reach=_windows_apart))
     _op = getattr(aten, f"adaptive_avg_pool{_dims}d").default
     RULES.add(_op)(linear_rule(_adaptive_average_pool(_op, _dims)))
     _op = getattr(aten, f"max_pool{_dims}d").default
-    RULES.add(_op)(_maximum_rule(_max_pool(_op, _dims), _windows_apart))
+    rule(_op, **_MAX_POOL)(_max_pool(_op, _dims))
     _op = getattr(aten, f"adaptive_max_pool{_dims}d").default
-    RULES.add(_op)(_maximum_rule(_adaptive_max_pool(_op, _dims)))
-RULES.add(aten.amax.default)(_maximum_rule(_maximum_over, Reach.GROUPS))
+    rule(_op, **_MAXIMUM)(_adaptive_max_pool(_op, _dims))
 
 
 @rule(

@@ -7,6 +7,7 @@ SHA-256 of all its content, so a truncated or altered file is an error and not a
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,24 @@ from onesigma.decide.early_exit import ExitRule
 from onesigma.errors import FileError
 from onesigma.forms.exits import EarlyExit
 from onesigma.graph.capture import quiet
+from onesigma.importers.torch_files import PICKLED, PROGRAM
 from onesigma.report import Report
 from onesigma.storage import tensor_file
 from onesigma.storage.graph_json import decode_graph, encode_graph, referenced_tensors
+from onesigma.storage.opening import KERAS
 from onesigma.version import __version__
 
 _KIND = "converted model"
 _PRIOR = "input_var"
+_TORCH = ". Load the network with PyTorch and hand it to onesigma.fit"
+_KERAS = ", not Keras. onesigma.read_keras reads the network, for onesigma.fit"
+# What reads files of other kinds.
+_WAYS = {
+    ".onnx": ", not ONNX. A file of onesigma.export is read by onesigma.runtime.load; another "
+    "network by onesigma.read_onnx, for onesigma.fit",
+    **dict.fromkeys(KERAS, _KERAS),
+    **dict.fromkeys((*PICKLED, PROGRAM), _TORCH),
+}
 
 
 @typed
@@ -77,19 +89,9 @@ def _require_saved(path: Path) -> None:
     """Refuse a file of another kind, and say what reads it."""
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
-    suffix, way = path.suffix.lower(), "onesigma.load reads .safetensors files of onesigma.save"
-    if suffix == ".onnx":
-        way += (
-            ", not ONNX. A file of onesigma.export is read by onesigma.runtime.load; another "
-            "network by onesigma.read_onnx, for onesigma.fit"
-        )
-    elif suffix in (".keras", ".h5", ".hdf5"):
-        way += ", not Keras. onesigma.read_keras reads the network, for onesigma.fit"
-    elif suffix in (".pt", ".pth", ".ckpt", ".pt2"):
-        way += ". Load the network with PyTorch and hand it to onesigma.fit"
-    else:
-        return
-    raise FileError(f"{path.name}: {way}.")
+    if way := _WAYS.get(path.suffix.lower()):
+        reads = "onesigma.load reads .safetensors files of onesigma.save"
+        raise FileError(f"{path.name}: {reads}{way}.")
 
 
 def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, str]:
@@ -97,8 +99,7 @@ def _collect(module: fx.GraphModule, tensors: dict[str, Tensor]) -> dict[str, st
     known = {id(tensor): key for key, tensor in tensors.items()}
     keys = {}
     for target in referenced_tensors(module.graph):
-        owner, _, leaf = target.rpartition(".")
-        tensor = getattr(module.get_submodule(owner), leaf)
+        tensor = attrgetter(target)(module)
         key = known.setdefault(id(tensor), target)
         if key in tensors and tensors[key] is not tensor:
             key = known[id(tensor)] = f"{len(tensors)}.{target}"

@@ -97,18 +97,14 @@ def open_model(
         NoRandomness: the network has no dropout.
     """
     if is_converted(name):
-        idle: dict[str, Any] = {
-            "weights": weights,
-            "no-check": not check and _suffix(name) != ".onnx",
-        }
+        exported = _suffix(name) == ".onnx"
+        idle: dict[str, Any] = {"weights": weights, "no-check": not (check or exported)}
         idle |= {"dropout": dropout, "channel-dropout": channel_dropout, "task": task}
         if used := [f"--{key}" for key, value in idle.items() if value]:
             raise InputError(
                 f"{name} is converted already: {', '.join(used)} would change nothing."
             )
-        if _suffix(name) != ".onnx":
-            return _open_saved(name)
-        return _open_exported(name, threads, check)
+        return _open_exported(name, threads, check) if exported else _open_saved(name)
     import torch
 
     from onesigma.conversion import convert
@@ -181,9 +177,7 @@ def _refuse_idle(name: str, *, weights: bool, dropout: bool) -> None:
         raise InputError(f"{name} has its own dropout: --dropout is for .onnx files.")
 
 
-def wrap_converted(
-    name: str, converted: Converted, class_names: tuple[str, ...] | None = None
-) -> Opened:
+def wrap_converted(name: str, converted: Converted) -> Opened:
     """A converted model under a name: numpy in, numpy out, without gradients."""
 
     def answer(x: Array) -> runtime.Prediction:
@@ -194,7 +188,7 @@ def wrap_converted(
     settings, rule = converted.settings, converted.abstain
     return Opened(
         *(name, answer, converted),
-        class_names=class_names or settings.class_names or None,
+        class_names=settings.class_names or None,
         input_shape=settings.input_shapes[0],
         abstain=None if rule is None else rule.to_dict(),
         contract=settings.contract,

@@ -34,7 +34,7 @@ def test_a_window_reaches_the_network_channels_first(tmp_path):
     window = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
     expected = network(torch.from_numpy(window.T.copy())[None])
     on_device = live_model(open_model(str(tmp_path / "m.onnx")))
-    in_torch = live_model(wrap_converted("m", network, tuple(names)))
+    in_torch = live_model(wrap_converted("m", network), class_names=names)
     for model in (on_device, in_torch):
         assert (model.length, model.channels, list(model.class_names)) == (16, 3, names)
         assert (model.score, model.own_rule) == ("entropy", True)

@@ -134,10 +134,9 @@ def _has_label(graph: Graph) -> bool:
 def _fields(graph: Graph) -> list[str]:
     fields = []
     for name, value in graph.outputs.items():
-        extent = f"[{value.size}]" if value.size > 1 else ""
         shape = " x ".join(str(n) for n in value.long_dims)
         comment = f" /* {shape} */" if " x " in shape else ""
-        fields.append(f"{graph.types[name]} {identifier(name)}{extent};{comment}")
+        fields.append(declaration(graph.types[name], name, value.size) + comment)
     return fields + ["int label; /* the most probable class */"] * _has_label(graph)
 
 
@@ -178,6 +177,10 @@ def identifier(name: str) -> str:
     """A name as C allows it."""
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"{name}_" if f" {name} " in _RESERVED else f"_{name}" if name[:1].isdigit() else name
+
+
+def declaration(kind: str, name: str, size: int) -> str:
+    return f"{kind} {identifier(name)}{f'[{size}]' if size > 1 else ''};"
 
 
 def _quote(text: str) -> str:

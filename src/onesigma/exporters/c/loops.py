@@ -14,7 +14,7 @@ import numpy as np
 from onesigma.exporters.c.elementwise import REDUCTIONS, expression, literal
 from onesigma.exporters.c.nodes import Array, Node, Shape, Storage, Value
 from onesigma.exporters.c.plan import Loop
-from onesigma.exporters.c.text import fill_piece
+from onesigma.exporters.c.text import fill_piece, piece_lines
 
 
 @dataclass
@@ -63,31 +63,19 @@ def render_take(node: Node, file: File) -> list[str]:
     """y[a, i, b] = x[a, places[i], b]."""
     (x,), (y,) = node.reads, node.writes
     axis, places = node.attributes["axis"], node.attributes["places"]
-    inner, table = prod(x.shape[axis + 1 :]), file.table(places, "uint16")
-    return [
-        f"const {x.storage.kind} *x = {file.pointer(x)};",
-        f"{y.storage.kind} *y = {file.pointer(y)};",
-        f"for (int a = 0; a < {prod(x.shape[:axis])}; ++a, x += {x.shape[axis] * inner})",
-        f"    for (int i = 0; i < {len(places)}; ++i)",
-        f"        for (int b = 0; b < {inner}; ++b)",
-        f"            *y++ = x[{table}[i] * {inner} + b];",
-    ]
+    inner = prod(x.shape[axis + 1 :])
+    sizes = {"outer": prod(x.shape[:axis]), "count": len(places), "inner": inner}
+    sizes |= {"step": x.shape[axis] * inner}
+    table, kind = file.table(places, "uint16"), x.storage.kind
+    return piece_lines(
+        "take", **sizes, kind=kind, table=table, x=file.pointer(x), y=file.pointer(y)
+    )
 
 
 def render_argmax(node: Node, file: File) -> list[str]:
     """The place of the largest along the last dimension, the first of equals."""
     (x,), (y,) = node.reads, node.writes
-    n = x.shape[-1]
-    return [
-        f"const float *x = {file.pointer(x)};",
-        f"float *y = {file.pointer(y)};",
-        f"for (int a = 0; a < {y.size}; ++a, x += {n}) {{",
-        "    int best = 0;",
-        f"    for (int i = 1; i < {n}; ++i)",
-        "        best = x[i] > x[best] ? i : best;",
-        "    y[a] = (float)best;",
-        "}",
-    ]
+    return piece_lines("argmax", n=x.shape[-1], size=y.size, x=file.pointer(x), y=file.pointer(y))
 
 
 def render_loop(loop: Loop, file: File) -> list[str]:

@@ -315,6 +315,18 @@ class Builder:
             self.nodes.append(Node("Identity", (source,), (target,), {}, self.name))
         return target
 
+    def join(self, parts: Sequence[Value], axis: int = 0) -> Value:
+        """One after another along an axis. The loop that computes a part writes it to its place."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].shape)
+        shape[axis] = sum(x.shape[axis] for x in parts)
+        result, start = self.new(shape, truth=parts[0].truth, like=parts[0]), 0
+        for x in parts:
+            self.copy(x, result.slice(axis, start, x.shape[axis]))
+            start += x.shape[axis]
+        return result
+
 
 def _c_kind(kind: str, x: Sequence[Value]) -> str:
     """The C type that a node writes: mostly the one that it reads."""

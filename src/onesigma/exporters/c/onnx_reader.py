@@ -266,20 +266,6 @@ def _gather(b: Builder, x: Value, index: Array, axis: int = 0) -> Value:
     return b.reshape(found, [*before, *index.shape, *after])
 
 
-@reads("Concat")
-def _concat(b: Builder, *parts: Operand, axis: int) -> Value:
-    """Each part is copied to its place, by the loop that computes it if there is one."""
-    values = [b.value(x) for x in parts]
-    axis %= len(values[0].shape)
-    shape = list(values[0].shape)
-    shape[axis] = sum(x.shape[axis] for x in values)
-    result, start = b.new(shape, truth=values[0].truth, like=values[0]), 0
-    for x in values:
-        b.copy(x, result.slice(axis, start, x.shape[axis]))
-        start += x.shape[axis]
-    return result
-
-
 @reads("Pad")
 def _pad(
     b: Builder, x: Value, pads: Array, fill: Any = None, axes: Any = None, mode: str = "constant"
@@ -374,8 +360,7 @@ def _layer_norm(
 ) -> Value:
     axes = range(axis % len(x.shape), len(x.shape))
     centred = b.elementwise("Sub", x, _mean(b, x, axes))
-    squares = b.reduce("ReduceSum", b.elementwise("Mul", centred, centred), axes)
-    var = b.elementwise("Add", b.elementwise("Mul", squares, squares.size / x.size), epsilon)
+    var = b.elementwise("Add", _mean(b, b.elementwise("Mul", centred, centred), axes), epsilon)
     normal = b.elementwise("Div", centred, b.elementwise("Sqrt", var))
     scaled = b.elementwise("Mul", normal, scale)
     return scaled if shift is None else b.elementwise("Add", scaled, shift)
@@ -468,14 +453,10 @@ def _conv(
 
 
 def _convolve(b: Builder, x: Value, weight: Array, bias: Array | None, window: Window) -> Value:
+    """Several rows are particles, or what the model itself made rows of."""
     shape = (1, weight.shape[0], *window.counts(x.shape[2:]))
-    if x.shape[0] == 1:
-        return _add_layer(b, "Conv", x, shape, weight, bias, window)
-    result = b.new((x.shape[0], *shape[1:]))
-    for row in range(x.shape[0]):  # particles, or what the model itself made rows of
-        one = _add_layer(b, "Conv", x.slice(0, row, 1), shape, weight, bias, window)
-        b.copy(one, result.slice(0, row, 1))
-    return result
+    rows = [x.slice(0, row, 1) for row in range(x.shape[0])]
+    return b.join([_add_layer(b, "Conv", row, shape, weight, bias, window) for row in rows])
 
 
 def _add_layer(
@@ -546,11 +527,8 @@ def _dense(b: Builder, x: Value, weight: Array, bias: Array | None) -> Value:
 
 def _sums(b: Builder, x: Value, weight: Array) -> Value:
     """Each output as a sum of products: the loop that computes x can sum, and need not store x."""
-    result = b.new((*x.shape[:-1], len(weight)))
-    for i, row in enumerate(weight):
-        total = b.reduce("ReduceSum", b.elementwise("Mul", x, row), [-1])
-        b.copy(total, result.slice(len(x.shape) - 1, i, 1))
-    return result
+    sums = [b.reduce("ReduceSum", b.elementwise("Mul", x, row), [-1]) for row in weight]
+    return b.join(sums, axis=-1)
 
 
 @reads("MatMul")
@@ -665,6 +643,7 @@ def _mix(b: Builder, x: Value, axis: int, at: Array) -> Value:
 
 # Ops that are one expression.
 _SHORT: dict[str, Callable[..., Any]] = {
+    "Concat": lambda b, *parts, axis: b.join([b.value(x) for x in parts], axis),
     "DequantizeLinear": read_dequantize,
     "Expand": lambda b, x, sizes: x.broadcast(np.broadcast_shapes(x.shape, tuple(sizes.tolist()))),
     "Flatten": lambda b, x, axis=1: b.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])]),

@@ -29,13 +29,13 @@ class _Kind:
     cell: bool = False
 
 
+# By the activations of one direction; the first of an op are what it has if it does not say.
 _KINDS = {
-    ("LSTM", ("Sigmoid", "Tanh", "Tanh")): _Kind("lstm", 4, cell=True),
-    ("GRU", ("Sigmoid", "Tanh")): _Kind("gru", 3, joins_biases=False),
-    ("RNN", ("Tanh",)): _Kind("rnn_tanh", 1),
-    ("RNN", ("Relu",)): _Kind("rnn_relu", 1),
+    ("LSTM", "Sigmoid", "Tanh", "Tanh"): _Kind("lstm", 4, cell=True),
+    ("GRU", "Sigmoid", "Tanh"): _Kind("gru", 3, joins_biases=False),
+    ("RNN", "Tanh"): _Kind("rnn_tanh", 1),
+    ("RNN", "Relu"): _Kind("rnn_relu", 1),
 }
-_USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
@@ -77,29 +77,23 @@ def read_recurrent(
         writes = (*own, gates, sequence.slice(1, place, 1))
         b.nodes.append(Node("Recurrent", (x, *own), writes, layer, b.name))
         ends.append(own)
-    return sequence, *(_joined(b, parts) for parts in zip(*ends, strict=True))
+    return sequence, *(b.join(parts) for parts in zip(*ends, strict=True))
 
 
-def _kind(op: str, activations: Sequence[str], directions: int) -> _Kind:
-    each = tuple(activations[: len(activations) // directions]) or _USUAL[op]
-    known = (op, each) in _KINDS and tuple(activations) in ((), each * directions)
-    require(known, f"a recurrent layer with {', '.join(activations)}")
-    return _KINDS[op, each]
+def _kind(op: str, activations: list[str], directions: int) -> _Kind:
+    found = [
+        kind
+        for (name, *usual), kind in _KINDS.items()
+        if name == op and activations in ([], usual * directions)
+    ]
+    require(found, f"a recurrent layer with {', '.join(activations)}")
+    return found[0]
 
 
 def _begin(b: Builder, given: Value | Array | None, place: int, shape: tuple[int, ...]) -> Value:
     """A state in memory of its own, as it is before the first step."""
     state = b.value(0.0 if given is None else given)
     return b.copy(state if given is None else state.slice(0, place, 1), b.new(shape))
-
-
-def _joined(b: Builder, ends: Sequence[Value]) -> Value:
-    if len(ends) == 1:
-        return ends[0]
-    result = b.new((len(ends), *ends[0].shape[1:]))
-    for place, end in enumerate(ends):
-        b.copy(end, result.slice(0, place, 1))
-    return result
 
 
 def _weights(kind: _Kind, place: int, w: Array, r: Array, biases: Array | None) -> dict[str, Array]:

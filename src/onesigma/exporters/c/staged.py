@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from onesigma.exporters.c.emit import arguments, identifier
+from onesigma.exporters.c.emit import arguments, declaration, identifier
 from onesigma.exporters.c.generator import Generated, generate
 from onesigma.exporters.c.text import fill, read_text
 from onesigma.storage.atomic import replacing
@@ -83,7 +83,7 @@ def _texts(
         "count": len(parts),
         "last": len(parts) - 1,
         "class_names": [f"#define {name}_class_names {name}_0_class_names"] * named,
-        "fields": [f"{kind} {_declared(each, size)};" for each, (kind, size) in fields.items()],
+        "fields": [declaration(kind, each, size) for each, (kind, size) in fields.items()],
         **arguments(inputs),
         "begins": begins,
         "arena": max(part.arena for part in parts) // 4,
@@ -105,10 +105,6 @@ def _layouts(parts: Sequence[Generated]) -> list[dict[str, slice]]:
                 total += size
         found.append(layout)
     return found
-
-
-def _declared(name: str, size: int) -> str:
-    return identifier(name) + (f"[{size}]" if size > 1 else "")
 
 
 def _cases(

@@ -10,7 +10,7 @@ user, who trained the network, has to say where it was and at which rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeAlias
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from onesigma.errors import InputError, ModelError, NoRandomness
 from onesigma.importers.onnx.parse import Array, Node, OnnxGraph
-from onesigma.text_table import text_table
+from onesigma.text_table import shape_text, text_table
 
 Rates: TypeAlias = Mapping[str, float]
 _EVERY = "every "
@@ -130,10 +130,6 @@ def candidates(fused: OnnxGraph) -> list[Node]:
         if ahead or node.op in _LAYERS:
             reaching |= set(node.inputs)
     return found[::-1]
-
-
-def shape_text(shape: Sequence[int | None]) -> str:
-    return f"({', '.join('batch' if n is None else str(n) for n in shape)})"
 
 
 def no_dropout(fused: OnnxGraph, values: Mapping[str, Tensor]) -> NoRandomness:

@@ -12,13 +12,13 @@ from torch import fx
 
 from onesigma.graph.capture import export, plain_module
 from onesigma.graph.locate import module_path
-from onesigma.importers.onnx.dropout_sites import Dropout, Rates, candidates, shape_text
+from onesigma.importers.onnx.dropout_sites import Dropout, Rates, candidates
 from onesigma.importers.onnx.module import OnnxModule, Step
 from onesigma.importers.onnx.parse import OnnxGraph, parse, read_model
 from onesigma.importers.onnx.read import Reading, unknown_ops
 from onesigma.importers.onnx.rewrite import fuse
 from onesigma.rules import RULES
-from onesigma.text_table import printable, text_table
+from onesigma.text_table import printable, shape_text, text_table
 
 _HEAD = ("Softmax", "LogSoftmax")
 

@@ -1,9 +1,8 @@
 """An ONNX file, read with suspicion, as a graph in plain Python: nodes in order, one output.
 
 The file decides neither how much memory is taken nor which other files are opened: weights kept
-outside of it must lie in its own folder, and must be as large there as the file says. What other
-readers take on trust is checked: every name is made once and before its use, and sizes are known
-except for the batch.
+outside of it must lie in its own folder, and must be as large there as the file says. Sizes must be
+known except for the batch. The rest is left to the check of onnx (``read.py``).
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def _tensors(model: Any) -> Iterator[tuple[Any, str]]:
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                yield attribute.t, f"node '{node.name or node.output[0]}'"
+                yield attribute.t, f"node '{_name(node)}'"
 
 
 def _external_file(location: str, folder: Path, where: str) -> Path:
@@ -238,10 +237,10 @@ def _array(tensor: Any, where: str) -> Array:
 
 
 def parse(model: Any, file: str) -> OnnxGraph:
-    """Read and check the graph of a model that holds all its weights.
+    """Read the graph of a model that holds all its weights.
 
     Raises:
-        FileError: names that are undefined or made twice, nodes out of order.
+        FileError: names that are no text, two nodes of one name.
         ModelError: sizes other than the batch left open, several outputs, NaN weights.
         UnsupportedOp: control flow.
     """
@@ -251,12 +250,8 @@ def parse(model: Any, file: str) -> OnnxGraph:
         raise UnsupportedOp(f"{file} holds sparse weights: store them densely.")
     constants = {t.name: _array(t, f"{file}, weight '{t.name}'") for t in graph.initializer}
     given = [value for value in graph.input if value.name not in constants]
-    if len(constants) < len(graph.initializer):
-        raise FileError(f"{file}: two weights have the same name: export the model again.")
-    nodes = _nodes(graph, file)
-    _check_names(nodes, [*constants, *(value.name for value in given)], file)
-    output = _output(graph, nodes, file)
-    needed = tuple(_needed(nodes, output))
+    output = _output(graph, file)
+    needed = tuple(_needed(_nodes(graph, file), output))
     return OnnxGraph(file, _opsets(model)[0], _inputs(given, file), output, needed, constants)
 
 
@@ -274,16 +269,18 @@ def _check_text(graph: Any, file: str) -> None:
 def _nodes(graph: Any, file: str) -> list[Node]:
     nodes: dict[str, Node] = {}
     for each in graph.node:
-        if not each.output:
-            raise FileError(f"{file}: node '{each.name}' ({each.op_type}) has no output.")
-        # ONNX demands no names, and an output that is not used may have none.
-        name = each.name or next(filter(None, each.output), "")
+        name = _name(each)
         if name in nodes:
             raise FileError(f"{file}: two nodes are called '{name}'.")
         node = Node(name, _op(each), tuple(each.input), tuple(each.output))
         attributes = {a.name: _attribute(a, f"{file}, {node}") for a in each.attribute}
         nodes[name] = replace(node, attributes=attributes)
     return list(nodes.values())
+
+
+def _name(node: Any) -> str:
+    """ONNX demands no names, and an output that is not used may have none."""
+    return str(node.name or next(filter(None, node.output), ""))
 
 
 def _op(node: Any) -> str:
@@ -314,35 +311,13 @@ def _attribute(attribute: Any, where: str) -> Any:
     raise FileError(f"{where}: attribute '{attribute.name}' is of a kind that is not read.")
 
 
-def _check_names(nodes: list[Node], given: list[str], file: str) -> None:
-    maker = {name: node for node in nodes for name in node.outputs}
-    if len(given) > len(set(given)):
-        raise FileError(f"{file}: two inputs have the same name: export the model again.")
-    made = {*given, ""}
-    for node in nodes:
-        for name in node.inputs:
-            if name not in made and name in maker:
-                raise FileError(
-                    f"{file}: {node} uses '{name}' before {maker[name]} makes it: the nodes are "
-                    "out of order, or go in a circle."
-                )
-            if name not in made:
-                raise FileError(f"{file}: {node} uses '{name}', which nothing makes.")
-        for name in node.outputs:
-            if name and name in made:
-                raise FileError(f"{file}: {node} makes '{name}', which is there already.")
-            made.add(name)
-
-
-def _output(graph: Any, nodes: list[Node], file: str) -> str:
+def _output(graph: Any, file: str) -> str:
     names = [str(value.name) for value in graph.output]
     if len(names) != 1:
         raise ModelError(
             f"{file} has {len(names)} outputs ({', '.join(names)}); one is needed, the logits or "
             "their softmax. Cut it out: onnx.utils.extract_model(file, new_file, inputs, [output])."
         )
-    if names[0] not in {name for node in nodes for name in node.outputs}:
-        raise FileError(f"{file}: no node makes its output '{names[0]}'.")
     return names[0]
 
 

@@ -237,7 +237,8 @@ def without_rounding(graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...]]:
     if not any(node.op in ROUNDING for node in graph.nodes):
         return graph, ()
     positive = {each.name for each in graph.inputs}
-    positive |= {name for name, values in graph.constants.items() if _is_positive(values)}
+    numbers = [(name, x) for name, x in graph.constants.items() if x.dtype.kind in "fiu"]
+    positive |= {name for name, x in numbers if (x >= 0).all()}
     constants, nodes, found = dict(graph.constants), [], {"Relu": 0, "Clip": 0}
     for node in graph.nodes:
         if node.op in ROUNDING:
@@ -254,10 +255,6 @@ def without_rounding(graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...]]:
             positive |= set(node.outputs)
         nodes.append(node)
     return graph.with_nodes(nodes, constants), _notes(graph.file, found)
-
-
-def _is_positive(values: Array) -> bool:
-    return values.dtype.kind in "fiu" and bool((values >= 0).all())
 
 
 def _range(node: Node, constants: dict[str, Array]) -> tuple[float, float]:

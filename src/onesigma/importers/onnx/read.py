@@ -121,13 +121,13 @@ def _require_known_ops(graph: OnnxGraph) -> None:
 
 
 def _check_validity(model: Any, file: str) -> None:
-    """What onnx itself has to say: attributes of the right kind, ops that the opset has."""
+    """Ask onnx: names made once and before their use, ops of the opset, attributes that fit."""
     from onnx.checker import check_model
 
     try:
         check_model(model)
     except Exception as error:
-        raise FileError(f"{file} is no valid ONNX: {error}") from error
+        raise FileError(f"{file} is no valid ONNX, export the model again: {error}") from error
 
 
 @torch.no_grad()

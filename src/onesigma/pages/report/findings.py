@@ -31,6 +31,8 @@ RISK = 0.05
 _BATCH = 64
 # Inputs for the figures layer by layer: more than a hundred would change no digit shown.
 _MOST_AUDITED, _FEWEST_AUDITED = 100, 4
+# Values of all layers together, which must fit into memory three times, in float32.
+_MOST_VALUES = 50_000_000
 # Wraps the steps of long work, with its name; as ``command.show_progress``.
 Progress = Callable[[Iterable[int], str], Iterable[int]]
 Flags = npt.NDArray[np.bool_]
@@ -191,15 +193,12 @@ def gather(
     risk: float | None = None,
     step: int = 1,
     foreign: Tensor | None = None,
-    elements: int = 50_000_000,
     progress: Progress = lambda steps, name: steps,
 ) -> Findings:
     """Measure a model with one input on real data, the batch first; see ``Findings``.
 
     ``risk`` is the share of wrong answers to accept; by default the model's own rule is taken, or
-    0.05. ``foreign`` are inputs that the model should not know. Layers are audited on so many
-    inputs that the values of all layers together are at most ``elements``: they must fit into
-    memory three times, in float32.
+    0.05. ``foreign`` are inputs that the model should not know.
     """
     inputs, labels = _whole_batches(converted, inputs, labels)
     # What is quick and may be wrong comes first.
@@ -208,7 +207,7 @@ def gather(
     labels = None if labels is None else _check_labels(converted, ours, labels)
     _check_names(class_names, ours)
     rule = _rule(converted, ours, labels, risk)
-    some = _spread_out(converted, inputs, elements)
+    some = _spread_out(converted, inputs)
     others = None if foreign is None else _predict(converted, converted, foreign.to(inputs))
     audited = audit(converted, some, passes=passes, progress=lambda p: progress(p, "audit"))
     return Findings(
@@ -301,12 +300,12 @@ def _rule(
     return threshold(ours, labels, risk=RISK if risk is None else risk)
 
 
-def _spread_out(converted: Converted, inputs: Tensor, elements: int) -> Tensor:
+def _spread_out(converted: Converted, inputs: Tensor) -> Tensor:
     """Some inputs from all over the file, because neighbours in a recording are alike."""
     count = converted.settings.input_shapes[0][0]
     if count is None:
         each = max(1, _count_elements(converted.source, inputs[:1]))
-        count = min(_MOST_AUDITED, max(_FEWEST_AUDITED, elements // each))
+        count = min(_MOST_AUDITED, max(_FEWEST_AUDITED, _MOST_VALUES // each))
     return inputs[torch.linspace(0, len(inputs) - 1, min(count, len(inputs))).long()]
 
 

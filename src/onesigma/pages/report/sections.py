@@ -213,16 +213,13 @@ def show_classes(found: Findings) -> Iterator[str]:
     true, said = found.labels.cpu().numpy(), found.ours.label.cpu().numpy()
     count = found.answers()[OURS].probs.shape[1]
     names = [found.class_name(k) for k in range(count)]
-    head, rows = ["class", "inputs", "right"], []
-    acted = np.ones_like(found.wrong) if found.acted is None else found.acted
+    head, rows, acted = ["class", "inputs", "right"], [], found.acted
+    head += [] if acted is None else ["acted on", "wrong when acted on"]
     for k, name in enumerate(names):
         own = true == k
-        row = [name, f"{own.sum():,}", _share(~found.wrong[own])]
-        rows.append([*row, _share(acted[own]), _share(found.wrong[own & acted])])
-    if found.acted is None:
-        rows = [row[:3] for row in rows]
-    else:
-        head += ["acted on", "wrong when acted on"]
+        rows.append([name, f"{own.sum():,}", _share(~found.wrong[own])])
+        if acted is not None:
+            rows[-1] += [_share(acted[own]), _share(found.wrong[own & acted])]
     yield f"<p>{TEXTS['classes']}</p>{table(head, rows)}"
     if count <= _MOST_CLASSES:
         matrix = np.zeros((count, count), int)

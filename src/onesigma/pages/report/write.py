@@ -53,8 +53,7 @@ def _parts(
     if found.guarded:
         yield "guard", "Does it know this input?", sections.show_guard(found)
     yield "inputs", "Most and least certain inputs", sections.show_inputs(found)
-    told = sections.show_cost(found.converted, cost or "not measured")
-    yield "cost", "What it costs", told
+    yield "cost", "What it costs", sections.show_cost(found.converted, cost or "not measured")
     yield "fidelity", "Is it what Monte Carlo would say?", sections.show_fidelity(found)
     origin = sections.show_origin(found, command, LIMITS)
     yield "origin", "Limits, and how this page was made", origin

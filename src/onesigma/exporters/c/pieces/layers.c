@@ -247,3 +247,21 @@ static void vector_rows(const float *x, const float *w, const struct lane *lane,
     }
 }
 #endif
+
+//: take
+const @kind@ *x = @x@;
+@kind@ *y = @y@;
+for (int a = 0; a < @outer@; ++a, x += @step@)
+    for (int i = 0; i < @count@; ++i)
+        for (int b = 0; b < @inner@; ++b)
+            *y++ = x[@table@[i] * @inner@ + b];
+
+//: argmax
+const float *x = @x@;
+float *y = @y@;
+for (int a = 0; a < @size@; ++a, x += @n@) {
+    int best = 0;
+    for (int i = 1; i < @n@; ++i)
+        best = x[i] > x[best] ? i : best;
+    y[a] = (float)best;
+}
