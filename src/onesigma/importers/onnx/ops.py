@@ -626,10 +626,16 @@ def AveragePool(
 
 @onnx_op
 def BatchNormalization(
-    x: Tensor, *statistics: Tensor, epsilon: float = 1e-5, training_mode: int = 0
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    training_mode: int = 0,
 ) -> Tensor:
     require(not training_mode, "BatchNormalization in training mode: export the model in eval mode")
-    scale, bias, mean, var = statistics
     return F.batch_norm(x, mean, var, scale, bias, False, 0.0, epsilon)
 
 
