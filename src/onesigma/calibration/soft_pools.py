@@ -39,8 +39,7 @@ def soften_pools(
 
     ``layers`` are those of ``source`` without its dropout, by the same names.
     """
-    sites = [node for node in source.graph.nodes if is_site(node) and rate_of(node)]
-    read = _read_by_pools(source, sites)
+    read = _read_by_pools(source)
     if not read:
         return set()
     generator = torch.Generator().manual_seed(seed)
@@ -58,8 +57,14 @@ def soften_pools(
     return made
 
 
-def _read_by_pools(source: fx.GraphModule, sites: list[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+def has_noisy_pools(source: fx.GraphModule) -> bool:
+    """Whether there is a max pool that ``soften_pools`` would rewrite."""
+    return bool(_read_by_pools(source))
+
+
+def _read_by_pools(source: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]:
     """For each max pool, what earlier dropouts drop that can be brought to its windows."""
+    sites = [node for node in source.graph.nodes if is_site(node) and rate_of(node)]
     behind = {site: nodes_behind(source.graph, [site]) for site in sites}
     found = {}
     for pool in source.graph.nodes:
