@@ -146,11 +146,10 @@ def distil(
     places = lesson.places
     layers = without_dropout(joined, energies=False, class_dim=places.class_dim)
     soft = soften_pools(layers, joined, lesson.inputs, training.seed) if soft_pools else set()
-    names = {name for name, _ in layers.named_parameters()}
     noisy = {node.name for node in nodes_behind_noise(joined.graph)}
     ops = [node for node in layers.graph.nodes if node.op == "call_function"]
     behind = {node for node in ops if hidden_noise or node in soft or node.name in noisy}
-    weights = _own_weights(layers, _weights_of(behind) & names)
+    weights = _own_weights(layers, _weights_of(behind) & {*dict(layers.named_parameters())})
     learning, known = _compute_certain(layers, behind, lesson.inputs)
     # Without gradients: all other weights are the user's own.
     fixed = {name: weight.detach() for name, weight in learning.named_parameters()}
