@@ -38,6 +38,7 @@ from onesigma.calibration.exam import Exam
 from onesigma.calibration.guarding import Channels, add_guard, with_reference
 from onesigma.calibration.labelled import Labelled, learn_from_labels
 from onesigma.calibration.observation import Progress, silent
+from onesigma.calibration.soft_pools import has_noisy_pools
 from onesigma.calibration.teacher import Lesson, Teacher, corrupt
 from onesigma.conversion import TASKS, as_captured, convert, require_one_of
 from onesigma.converted import (
@@ -65,6 +66,7 @@ ROWS, STEPS = 12000, 1500  # to learn from, copies included; steps of learning
 # Times as many of both, for a student that may not be worth it yet: times as many passes at most.
 LONGER = {2: 3.0, 4: 1.5}
 _CALIBRATED_ON = 200  # inputs, in moments
+_MORE_WITH_POOLS = 3.0  # times as many passes at most, with soft max pools
 _ANSWERS = 8  # of one input, if it has many, teach as much as those of so many inputs
 _PAIRS = 3  # as often as one corruption, two at once are learnt from
 _REFERENCE = 120  # passes to compare with
@@ -222,7 +224,11 @@ def _forms(model: nn.Module, course: _Course, asked: _Asked, keep_answer: bool) 
     """What may be tried, about the cheapest first."""
     taught, plain = ENERGY if keep_answer else DISTILLED, course.plain
     teach = partial(_taught, plain, course, taught)
-    forms = [_Form(taught, teach, margin=1)] + [
+    forms = [_Form(taught, teach, margin=1)]
+    if not keep_answer and has_noisy_pools(plain.source):
+        teach = partial(teach, soft_pools=True)
+        forms.append(_Form(f"{taught}, soft max pools", teach, _MORE_WITH_POOLS, margin=1))
+    forms += [
         _Form(f"{taught}, taught {times}× as long", partial(teach, longer=times), gain, margin=1)
         for times, gain in LONGER.items()
     ]
@@ -331,14 +337,21 @@ def _require_fittable(plain: Converted, inputs: Sequence[Tensor]) -> None:
 
 
 def _taught(
-    plain: Converted, course: _Course, form: str, *, longer: int = 1, particles: int = 0
+    plain: Converted,
+    course: _Course,
+    form: str,
+    *,
+    longer: int = 1,
+    soft_pools: bool = False,
+    particles: int = 0,
 ) -> Converted:
     """A student of the course, in one of its forms; so many times longer than usual."""
     few = min(course.places.count, _ANSWERS)
     lesson = course.lesson(longer * ROWS // few)
     training = Training(longer * STEPS, course.seed, course.progress, plain.settings.task)
     if form == DISTILLED:
-        student = distil(plain.source, lesson, training, hidden_noise=_hides(plain))
+        options = {"hidden_noise": _hides(plain), "soft_pools": soft_pools}
+        student = distil(plain.source, lesson, training, **options)
     elif form == PARTICLES:
         student = fit_particles(plain.source, particles, lesson, training)
     else:
@@ -350,6 +363,8 @@ def _taught(
         f"fitted to Monte Carlo of the original on {len(lesson.inputs[0])} clean and corrupted "
         "inputs"
     )
+    if soft_pools:
+        note = f"max pools that know of the noise, {note}"
     if particles:
         note = (
             f"{particles} rows with fixed masks for each input, which is sampling; their average, "

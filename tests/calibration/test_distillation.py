@@ -92,6 +92,19 @@ def test_it_learns_moments_that_are_known_exactly(learn):
     assert 0.85 < float(ratio.median()) < 1.15
 
 
+@torch.no_grad()
+def test_the_head_learns_on_in_the_end(monkeypatch):
+    """On the layers as they have become, which no longer move."""
+    graph, lesson = taught(network())
+    longer = distil(graph, lesson, TRAINING)
+    monkeypatch.setattr(distillation, "_finish_head", lambda *_: None)
+    before = distil(graph, lesson, TRAINING)
+    assert torch.equal(longer(X)[0], before(X)[0])  # the mean is the layers' own
+    far, near = (float((s(X)[2] - lesson.probs).square().mean()) for s in (before, longer))
+    assert near < far
+    assert not any(weight.requires_grad for weight in longer.head.parameters())
+
+
 def test_the_same_seed_gives_the_same_student():
     graph, lesson = taught(network(), 2)
     first, second = (distil(graph, lesson, MOMENT) for _ in range(2))

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from onesigma.baselines.mc_dropout import seeded
 from onesigma.calibration.observation import Progress
+from onesigma.calibration.soft_pools import soften_pools
 from onesigma.calibration.teacher import Lesson
 from onesigma.converted import SOURCE
 from onesigma.forms.places import Places
@@ -48,6 +49,7 @@ from onesigma.rules.dropout import RATE_ARGUMENT
 
 HIDDEN = 32
 _BATCH, _RATE = 64, 4e-3
+_FINISH, _MANY = 2, 256  # times as many steps for the head in the end; rows of such a step
 _FEWEST = 8  # inputs of a step, where each has many answers
 _LARGE = 300_000  # activations of a row: then half of a batch at once is faster, else all of it
 _MEAN, _VAR, _ALEATORIC = 0.3, 0.05, 0.02
@@ -131,21 +133,23 @@ def distil(
     training: Training,
     *,
     hidden_noise: bool = False,
+    soft_pools: bool = False,
 ) -> Student:
     """A student whose layers are the network's; those that noise reaches learn, too.
 
     What no dropout reaches is computed as before. With ``hidden_noise`` there is some that the
-    graph does not show, as inside of a recurrent layer: then all layers learn.
+    graph does not show, as inside of a recurrent layer: then all layers learn. With ``soft_pools``
+    its max pools know of the noise (``calibration.soft_pools``).
     """
     joined = shared_copy(source)
     join_norms(joined)
     places = lesson.places
     layers = without_dropout(joined, energies=False, class_dim=places.class_dim)
-    names = {name for name, _ in layers.named_parameters()}
+    soft = soften_pools(layers, joined, lesson.inputs, training.seed) if soft_pools else set()
     noisy = {node.name for node in nodes_behind_noise(joined.graph)}
     ops = [node for node in layers.graph.nodes if node.op == "call_function"]
-    behind = {node for node in ops if hidden_noise or node.name in noisy}
-    weights = _own_weights(layers, _weights_of(behind) & names)
+    behind = {node for node in ops if hidden_noise or node in soft or node.name in noisy}
+    weights = _own_weights(layers, _weights_of(behind) & {*dict(layers.named_parameters())})
     learning, known = _compute_certain(layers, behind, lesson.inputs)
     # Without gradients: all other weights are the user's own.
     fixed = {name: weight.detach() for name, weight in learning.named_parameters()}
@@ -167,7 +171,22 @@ def distil(
     with torch.no_grad():
         for name, weight in moved().items():
             weights[name].copy_(weight)
+    _finish_head(student, lesson, targets, training)
     return student
+
+
+def _finish_head(student: Student, lesson: Lesson, targets: Targets, training: Training) -> None:
+    """Teach the head once more, on layers that no longer move: while they did, it came behind.
+
+    What it reads is computed once, so that this takes seconds.
+    """
+    known = _read_all(student, lesson)
+
+    def read(rows: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x[targets.places.index(rows)] for x in known)
+
+    longer = replace(training, steps=_FINISH * training.steps)
+    teach_head(student.head, read, [], targets, longer, batch=_MANY, at_once=_MANY)
 
 
 def fit_energy(source: fx.GraphModule, lesson: Lesson, training: Training) -> Student:
@@ -303,12 +322,14 @@ def teach_head(
     training: Training,
     often: Tensor | None = None,
     *,
+    batch: int = _BATCH,
     at_once: int = _BATCH,
 ) -> None:
     """Let the head, and what moves the weights of the layers, learn from what ``read`` returns."""
+    head.requires_grad_(True)
     loss_of = _LOSSES[training.task]
     often = targets.often if often is None else often
-    size = max(_FEWEST, _BATCH // targets.places.count)
+    size = max(_FEWEST, batch // targets.places.count)
     groups: list[dict[str, Any]] = [
         {"params": list(head.parameters()), "weight_decay": 1e-4},
         {"params": moves},
