@@ -16,7 +16,7 @@ KIND = "converted model"
 
 @pytest.mark.parametrize("keep", [False, True], ids=["distilled", "energy"])
 def test_it_answers_as_before(keep, tmp_path):
-    model, (x, _) = exit_models.model(keep), waves(100)
+    model, (x, _) = exit_models.model(keep), waves(300)
     onesigma.save(model, tmp_path / "m.safetensors")
     onesigma.save(model.whole, tmp_path / "whole.safetensors")
     again = onesigma.load(tmp_path / "m.safetensors")
