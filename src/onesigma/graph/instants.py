@@ -112,7 +112,7 @@ def _moved(node: fx.Node, order: Order, sizes: dict[fx.Node, torch.Size]) -> Ord
         return moved
     if node.target is aten.select.int:
         return [dim for place, dim in enumerate(order) if place != args[1] % len(order)]
-    # The same sizes, but for new dims of 1.
+    # The same sizes; dims of 1 may come or go.
     kept = [(dim, n) for dim, n in zip(order, sizes[args[0]], strict=True) if n != 1]
     if [n for _, n in kept] != [n for n in sizes[node] if n != 1]:
         return None
