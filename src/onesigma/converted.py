@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from onesigma.decide.interval import Interval
 from onesigma.decide.temperature import Temperature
 from onesigma.decide.threshold import AbstainRule
-from onesigma.engine import Engine, Observer
+from onesigma.engine import Engine, Observer, watching
 from onesigma.errors import FileError, InputError
 from onesigma.graph.capture import shared_copy
 from onesigma.graph.eager import quicken
@@ -31,6 +31,7 @@ from onesigma.values.gaussian import Gaussian, Value
 
 # The captured network keeps this name inside the propagated one: its weights are "source.…" there.
 SOURCE = "source"
+_FEW = 2  # inputs, to see the sizes of all values
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 # How uncertainty is carried: from op to op; or not at all, and read off by a head, which follows
 # layers that are adapted to it, or the original's own; or as a few rows for each input.
@@ -240,11 +241,22 @@ class Converted(nn.Module):
         engine = Engine(self.source, settings.rules, settings.corrections, observer)
         engine.run(*with_prior(inputs, self.input_var))
 
-    def time_dims(self, inputs: Sequence[Tensor]) -> list[int]:
-        """The dim of time in each input: the last, or that before the channels."""
-        contract = self.settings.contract
-        named = len(contract.channels) if contract is not None and len(inputs) == 1 else None
-        return time_dims(self.source, inputs, named)
+    @torch.no_grad()
+    def time_dims(self, inputs: Sequence[Tensor], named: int | None = None) -> list[int]:
+        """The dim of time in each input: the last, or that before the channels.
+
+        ``named`` is how many channels were named; by default those of the contract.
+        """
+        contract, sizes = self.settings.contract, dict[fx.Node, torch.Size]()
+        if named is None and contract is not None and len(inputs) == 1:
+            named = len(contract.channels)
+
+        def note(node: fx.Node, value: Any) -> None:
+            if isinstance(value, Tensor):
+                sizes[node] = value.shape
+
+        Engine(self.source, {}, observer=watching(note)).run(*(x[:_FEW] for x in inputs))
+        return time_dims(self.source, sizes, named)
 
     @property
     def temperature(self) -> Temperature | None:

@@ -52,7 +52,6 @@ from onesigma.converted import (
 from onesigma.errors import InputError, NoRandomness, UnsupportedOp
 from onesigma.forms.places import Places
 from onesigma.graph.capture import as_graph
-from onesigma.graph.instants import time_dims
 from onesigma.graph.wrap import Scaled
 from onesigma.importers.keras import as_module
 from onesigma.report import SILENT, Candidate
@@ -211,7 +210,7 @@ def _begin(
     plain = _plain(model, _first(unlabelled, 4), asked)
     inputs = plain.check_inputs(unlabelled)
     _require_fittable(plain, inputs)
-    times = time_dims(plain.source, inputs, named)
+    times = plain.time_dims(inputs, named)
     if any(time < x.dim() - 1 for time, x in zip(times, inputs, strict=True)):
         notes = (*plain.report.notes, _TURNED)
         plain.report = replace(plain.report, notes=notes)

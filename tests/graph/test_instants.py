@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from onesigma.conversion import as_captured
-from onesigma.graph.instants import time_dims
 
 
 class Recurrent(nn.Module):
@@ -94,5 +93,5 @@ def linear(size: int) -> nn.Module:
 def test_the_dim_of_time(network, shape, names, dim):
     x = torch.randn(4, *shape)
     network(x)
-    source = as_captured(network.eval(), x, "classification", None, None).source
-    assert time_dims(source, [x], names) == [dim]
+    captured = as_captured(network.eval(), x, "classification", None, None)
+    assert captured.time_dims([x], names) == [dim]

@@ -15,7 +15,6 @@ from onesigma.decide.guard import Guard, Layout, Measured, make_contract
 from onesigma.engine import Engine, watching
 from onesigma.graph.append import append
 from onesigma.graph.capture import as_graph, shared_copy
-from onesigma.graph.instants import time_dims
 from onesigma.graph.locate import output_of
 from onesigma.prediction import Prediction
 from onesigma.runtime.reference import Reference
@@ -80,7 +79,7 @@ def add_guard(
     """
     network, given = converted.network, channels or Channels()
     count = None if given.names is None else len(given.names)
-    times = time_dims(converted.source, known, count)
+    times = converted.time_dims(known, count)
     layouts = [
         Layout.of(x.shape[1:], count, time - 1) if x.is_floating_point() else None
         for x, time in zip(known, times, strict=True)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onesigma.baselines.mc_dropout import seeded, with_dropout_on
+from onesigma.engine import Engine, watching
 from onesigma.graph.capture import is_site, rate_of
 from onesigma.graph.split import nodes_behind
 
@@ -106,15 +107,17 @@ class _Seen:
     def __init__(self, source: fx.GraphModule, read: dict[fx.Node, list[fx.Node]]) -> None:
         self._read = read
         given = {pool.all_input_nodes[0] for pool in read}
-        self._plain = _Probe(source, {h.name for each in read.values() for h in each})
-        self._noisy = _Probe(with_dropout_on(source), {node.name for node in given})
+        self._source, self._noisy = source, with_dropout_on(source)
+        self._dropped = {h.name for each in read.values() for h in each}
+        self._given = {node.name for node in given}
         self._pairs: dict[fx.Node, list[tuple[Tensor, Tensor]]] = {pool: [] for pool in read}
 
     @torch.no_grad()
     def look(self, inputs: Sequence[Tensor]) -> None:
         rows = len(inputs[0])
-        plain = self._plain.values(inputs)
-        noisy = self._noisy.values([x.repeat_interleave(_PASSES, 0) for x in inputs])
+        plain = _values(self._source, self._dropped, inputs)
+        repeated = [x.repeat_interleave(_PASSES, 0) for x in inputs]
+        noisy = _values(self._noisy, self._given, repeated)
         for pool, pairs in self._pairs.items():
             passes = noisy[pool.all_input_nodes[0].name]
             passes = passes.reshape(rows, _PASSES, *passes.shape[1:])
@@ -137,23 +140,16 @@ class _Seen:
         return u[some], width[some]
 
 
-class _Probe(fx.Interpreter):
-    """Runs a graph, and keeps the values of some nodes."""
+def _values(module: fx.GraphModule, names: set[str], inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """What some nodes give for these inputs."""
+    kept: dict[str, Tensor] = {}
 
-    def __init__(self, module: fx.GraphModule, names: set[str]) -> None:
-        super().__init__(module)
-        self._names, self._kept = names, dict[str, Tensor]()
+    def keep(node: fx.Node, value: Any) -> None:
+        if node.name in names:
+            kept[node.name] = value
 
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.name in self._names:
-            self._kept[n.name] = value
-        return value
-
-    def values(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-        self._kept = {}
-        self.run(*inputs)
-        return self._kept
+    Engine(module, {}, observer=watching(keep)).run(*inputs)
+    return kept
 
 
 def _fit(u: Tensor, width: Tensor) -> Tensor:

@@ -11,44 +11,27 @@ time, and a channel is what has a name. So it matters which is which, and it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from onesigma.graph.capture import RECURRENT
 
 aten = torch.ops.aten
 
-_FEW = 2  # inputs, to see sizes
 _NEW = -1  # in place of a dim of the input: one that the input has not
 Order = list[int]  # which dim of the input each dim of a value is
 
 
 def time_dims(
-    network: fx.GraphModule, inputs: Sequence[Tensor], channels: int | None = None
+    network: fx.GraphModule, sizes: dict[fx.Node, torch.Size], channels: int | None = None
 ) -> list[int]:
-    """The dim of time in each input; ``channels`` is how many were named."""
-    sources, sizes = network.graph.find_nodes(op="placeholder"), _Sizes(network)
-    with torch.no_grad():
-        sizes.run(*(x[:_FEW] for x in inputs))
-    return [_time_dim(node, sizes.found, channels) for node in sources]
-
-
-class _Sizes(fx.Interpreter):
-    """Notes the shape of each value."""
-
-    def __init__(self, network: fx.GraphModule) -> None:
-        super().__init__(network)
-        self.found: dict[fx.Node, torch.Size] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Tensor):
-            self.found[n] = value.shape
-        return value
+    """The dim of time in each input; ``sizes`` of all values, ``channels``: how many were named."""
+    sources = network.graph.find_nodes(op="placeholder")
+    return [_time_dim(node, sizes, channels) for node in sources]
 
 
 def _time_dim(source: fx.Node, sizes: dict[fx.Node, torch.Size], channels: int | None) -> int:
