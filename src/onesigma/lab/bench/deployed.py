@@ -36,6 +36,7 @@ from onesigma.lab.bench.closeness import Distance, name_of
 from onesigma.lab.bench.contenders import Contender
 from onesigma.lab.bench.deployed_picture import draw
 from onesigma.lab.bench.deployed_result import (
+    BARE,
     CLEAN,
     FITTED,
     LEFT_OUT,
@@ -162,10 +163,11 @@ def time_in_onnxruntime(
 
     with TemporaryDirectory() as place:
         folder = Path(place)
-        ours = [Contender(PLAIN, (programs.plain(ready, examples, folder / "plain.onnx"),))]
+        made = {PLAIN: programs.plain(ready, examples, folder / "plain.onnx")}
         for method, model in models.items():
-            path = folder / f"{method}.onnx"
-            ours.append(Contender(method, (programs.one_pass(model, examples, path),)))
+            made[method] = programs.one_pass(model, examples, folder / f"{method}.onnx")
+        made[BARE] = programs.cut_guard(made[FITTED], folder / "bare.onnx")
+        ours = [Contender(method, (program,)) for method, program in made.items()]
         drawn = []
         for count in PASSES:
             path = folder / f"{name_of(count)}.onnx"

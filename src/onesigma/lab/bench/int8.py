@@ -30,7 +30,6 @@ from torch import Tensor
 import onesigma
 from onesigma import fitting
 from onesigma.exporters.answering import make_answering
-from onesigma.exporters.folding import nodes_before, replace_graph
 from onesigma.exporters.int8 import Fidelity, compare, quantise
 from onesigma.exporters.onnx.file import make_model
 from onesigma.lab.bench import programs
@@ -38,7 +37,6 @@ from onesigma.lab.bench.result import kept
 from onesigma.lab.bench.trained import CACHE, NETWORKS, load_trained
 from onesigma.lab.datasets.split import Splits
 from onesigma.lab.timing import summarise, time_in_turn
-from onesigma.runtime.model import METADATA_KEY
 from onesigma.text_table import text_table
 
 _SOUND = ("ds_cnn", "tc_resnet", "vgg", "mobilenet_v3")
@@ -82,25 +80,8 @@ def make_models(
     plain = onnx.load(programs.plain(ready, few, folder / "plain.onnx").path)
     ours = make_model(make_answering(ready, few))
     eight = [quantise(each, [inputs.numpy()], onnx_runtime=True) for each in (plain, ours)]
-    made = (plain, ours, *eight, without_guard(eight[1]))
+    made = (plain, ours, *eight, programs.without_guard(eight[1]))
     return dict(zip(KINDS, made, strict=True))
-
-
-def without_guard(model: onnx.ModelProto) -> onnx.ModelProto:
-    """What ``fit(guard=False)`` would give: its outputs, their nodes and what is said of them."""
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
-    (entry,) = (each for each in bare.metadata_props if each.key == METADATA_KEY)
-    about = json.loads(entry.value) | {"contract": None, "reference": None}
-    gone = [about["outputs"].pop(field) for field in ("contract", "novelty")]
-    entry.value = json.dumps(about, separators=(",", ":"))
-    outputs = [each for each in model.graph.output if each.name not in gone]
-    del bare.graph.output[:]
-    bare.graph.output.extend(outputs)
-    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
-    nodes = nodes_before([each.name for each in outputs], model.graph.node)
-    replace_graph(bare, nodes, constants)
-    return bare
 
 
 def compare_network(

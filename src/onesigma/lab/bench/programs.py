@@ -7,11 +7,13 @@ dropout on.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from torch import Tensor, fx, nn
 
@@ -20,10 +22,12 @@ from onesigma.baselines.mc_dropout import with_dropout_on
 from onesigma.conversion import convert
 from onesigma.converted import Converted
 from onesigma.exporters.answering import make_answering
+from onesigma.exporters.folding import nodes_before, replace_graph
 from onesigma.exporters.onnx import Interface
 from onesigma.exporters.onnx.file import OLDEST_OPSET
 from onesigma.exporters.targets import export
 from onesigma.graph import capture
+from onesigma.runtime.model import METADATA_KEY
 from onesigma.storage.atomic import replacing
 
 
@@ -55,6 +59,28 @@ def one_pass(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> 
     """Ours with all that it answers; the file is what a user would export."""
     graph = make_answering(converted, examples).graph
     return Program(path, graph, partial(export, converted))
+
+
+def cut_guard(program: Program, path: Path) -> Program:
+    """The same file without its guard."""
+    return Program(path, None, lambda to: onnx.save(without_guard(onnx.load(program.path)), to))
+
+
+def without_guard(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What ``fit(guard=False)`` would give: its outputs, their nodes and what is said of them."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    (entry,) = (each for each in bare.metadata_props if each.key == METADATA_KEY)
+    about = json.loads(entry.value) | {"contract": None, "reference": None}
+    gone = [about["outputs"].pop(field) for field in ("contract", "novelty")]
+    entry.value = json.dumps(about, separators=(",", ":"))
+    outputs = [each for each in model.graph.output if each.name not in gone]
+    del bare.graph.output[:]
+    bare.graph.output.extend(outputs)
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    nodes = nodes_before([each.name for each in outputs], model.graph.node)
+    replace_graph(bare, nodes, constants)
+    return bare
 
 
 def plain(converted: Converted, examples: tuple[Tensor, ...], path: Path) -> Program:
