@@ -21,7 +21,7 @@ from onesigma.forms.places import Places
 # Rows at once. Few, because the activations then stay in the cache: four times faster than 256.
 _ROWS = 32
 # Independent passes; or groups of balanced ones, more where few ops are noisy.
-_PASSES, _GROUPS, _MOST_GROUPS = 10, 2, 10
+_PASSES, _GROUPS, _MOST_GROUPS = 10, 4, 20
 
 
 @dataclass(frozen=True)
