@@ -96,8 +96,8 @@ class Measured:
 def show(found: Sequence[Measured], settings: Settings) -> str:
     """One line for each network: what fit costs, and how many passes its one is worth."""
     kinds = list(found[0].distances)
-    header = ["", "form", "fit s", "plain µs", "no guard ×", "ONNX ×", "PyTorch ×", "MC-30 ×", "file ×", "MB"]
-    header += [*kinds, "std ratio"]
+    header = ["", "form", "fit s", "plain µs", "no guard ×", "ONNX ×", "PyTorch ×", "MC-30 ×"]
+    header += ["file ×", "MB", *kinds, "std ratio"]
     parts = [_NOTE.format(**asdict(settings))]
     for title, aside in (("networks", False), ("kept aside: nothing was tuned on these", True)):
         rows = [_line(each) for each in found if each.kept_aside == aside]
@@ -113,11 +113,11 @@ _NOTE = """\
 Fitted on {fit} unlabelled inputs of training and validation sets, compared on {inputs} test inputs
 of each kind.
 no guard × to MC-30 ×: time of one input over the plain network's, one thread, in turn, in ONNX
-Runtime and in PyTorch. MC-30 is one batch in ONNX Runtime; no guard is its file cut. file ×, MB: size of the ONNX file over the plain one's, and
-memory at the peak beyond its. Then, for each kind of input, the passes of Monte Carlo that are as
-close (KL) to {passes} passes as fit is, with 5 and 95 % quantiles when inputs are resampled; the
-reference's own noise is subtracted, and {passes} is the most that can be told. std ratio: of the
-logits, over Monte Carlo's, median on clean inputs."""
+Runtime and in PyTorch. MC-30 is one batch in ONNX Runtime; no guard is its file cut. file ×, MB:
+size of the ONNX file over the plain one's, and memory at the peak beyond its. Then, for each kind
+of input, the passes of Monte Carlo that are as close (KL) to {passes} passes as fit is, with 5 and
+95 % quantiles when inputs are resampled; the reference's own noise is subtracted, and {passes} is
+the most that can be told. std ratio: of the logits, over Monte Carlo's, median on clean inputs."""
 
 
 def _line(each: Measured) -> list[str]:

@@ -12,7 +12,6 @@ continue an interrupted run, or to add times after ``--untimed``.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
