@@ -72,7 +72,8 @@ def without_guard(model: onnx.ModelProto) -> onnx.ModelProto:
     bare.CopyFrom(model)
     (entry,) = (each for each in bare.metadata_props if each.key == METADATA_KEY)
     about = json.loads(entry.value) | {"contract": None, "reference": None}
-    gone = [about["outputs"].pop(field) for field in ("contract", "novelty")]
+    fields = about["outputs"]
+    gone = [fields.pop(field) for field in ("contract", "novelty") if field in fields]
     entry.value = json.dumps(about, separators=(",", ":"))
     outputs = [each for each in model.graph.output if each.name not in gone]
     del bare.graph.output[:]
