@@ -256,7 +256,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help=f"some of {', '.join(choices)}",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="for a look, not for figures")
-    parser.add_argument("--inputs", type=int, help="test inputs; default 60")
+    parser.add_argument("--inputs", type=int, help="test inputs; default 240")
     parser.add_argument("--worth", type=int, default=30, help="what fit is asked for; default 30")
     parser.add_argument("--moments", action="store_true", help="compare calibrated moments; slow")
     parser.add_argument(
